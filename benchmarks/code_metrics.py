@@ -99,6 +99,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("packages", nargs="+", metavar="NAME=FOLDER")
     pairs = [package.partition("=") for package in parser.parse_args().packages]
+    for name, _, folder in pairs:
+        if not folder or not any(Path(folder).rglob("*.py")):
+            parser.error(f"{name}={folder}: no Python files there; give NAME=FOLDER of a package")
     columns = {name: measure(Path(folder)) for name, _, folder in pairs}
     print("| | " + " | ".join(columns) + " |")
     print("| --- |" + " ---: |" * len(columns))

@@ -175,7 +175,7 @@ class Run(Model):
           initial: MODEL_DIR of the model before; None is what this run began with.
 
         Raises:
-          UserError: that is not known, or was asked other items.
+          UserError: that is not known, or was evaluated on other items.
         """
         import pandas
 

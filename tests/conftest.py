@@ -15,6 +15,14 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags(devices
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the network
 
+# Processes that tests start are as strict: what pytest and `strict` set is for this one alone.
+os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
+os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+# Later ones come first. PYTHONWARNINGS takes no patterns: messages are compared from their start.
+os.environ["PYTHONWARNINGS"] = ",".join(
+    ("error", "ignore::ResourceWarning", "ignore:Sharding info not provided:UserWarning")
+)
+
 # JAX frees its own garbage in each collection, so that frequent ones take a tenth of the suite.
 gc.set_threshold(100_000, 50, 100)
 

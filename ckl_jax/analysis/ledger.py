@@ -37,12 +37,12 @@ def fact_states(now: Scored, initial: Scored) -> np.ndarray:
     """[N] index into STATES of each fact.
 
     Raises:
-      UserError: the two evaluations put different items, or one asked for no answers.
+      UserError: the two evaluations have different items, or one has no answers.
     """
     if not (now.answered and initial.answered):
         raise UserError(
             "The rows say what facts cost but not what was answered, which the states of facts are "
-            "made of; probe with FACT_ANSWERS = 'always', or give an --initial that was asked."
+            "made of; probe with FACT_ANSWERS = 'always', or give an --initial that has answers."
         )
     if now.items != initial.items:
         raise UserError(

@@ -59,7 +59,7 @@ def fuar_tasks(
       probes: what the models were put to.
       acquired: the probes of newly acquired knowledge, in place of the choice above. Of a second
         phase, the paper counts its own half: ["new_lama_easy_p2"].
-      earlier: phases before, of whose knowledge nothing is asked: n.d. beside what is forgotten.
+      earlier: phases before, whose knowledge is not probed: n.d. beside what is forgotten.
 
     Raises:
       UserError: the models were not put to a probe of `acquired`.

@@ -32,7 +32,7 @@ FIELDS = {
     "predictions": list,
     "answers": list,
 }
-# Of a row that says what a fact cost (`probes.facts`); it need not have been asked for an answer.
+# Of a row that says what a fact cost (`probes.facts`); it may have no answer.
 LOSS_FIELDS = {"nll": _NUMBER, "tokens": int, "object_nll": _NUMBER, "object_tokens": int}
 _OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
@@ -64,7 +64,7 @@ class Scored:
 
     Attributes:
       items: [N] ids.
-      em, f1, em_old: [N] in 0..1; not a number where no answer was asked for.
+      em, f1, em_old: [N] in 0..1; NaN where the row has no answer.
       hit_rank: [N] rank of the first right answer among `beams`, 0 if none.
       beams: [N] width of the search behind hit_rank.
       relations: [N] names; "" if unknown.
@@ -277,7 +277,7 @@ class Run:
 
         Raises:
           NotProbed: there is no such folder, or it has no rows.
-          UserError: its summary is damaged, or tells of a last step whose rows are not there.
+          UserError: its summary is damaged, or names a last step whose rows are missing.
         """
         path = Path(path)
         if not path.is_dir():
@@ -295,7 +295,7 @@ class Run:
             raise UserError(
                 f"{path} was trained to step {summary['steps']}, and its last probe rows are of "
                 f"step {last}: some were removed; remove {path / 'summary.json'} too and start "
-                "the training again, which then asks the probes anew."
+                "the training again, which then probes the model again."
             )
         return cls(path, summary, dict(sorted(files.items())))
 

@@ -26,7 +26,7 @@ from ckl_jax.analysis.study import load_study
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object, write_file, write_json
 
-# Bindings that say when a model is asked, and not what it becomes.
+# Bindings that decide when a model is evaluated, and not how it is trained.
 _OF_WHEN = ("EVAL_PERIOD",)
 # Makes of folders the table over seeds, and its numbers for JSON.
 Summarize = Callable[[Sequence[str | Path]], tuple[Section, list[dict[str, Any]]]]

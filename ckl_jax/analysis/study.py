@@ -171,7 +171,7 @@ def tuned_study(run_dirs: Sequence[str | Path]) -> Study:
 def _answered(study: Study) -> Study:
     """The study restricted to probes with decoded answers.
 
-    What Initial alone was not asked is left out of its scores alone.
+    Probes that only Initial lacks are left out of its scores alone.
     """
     missing = {
         p for e in study.methods or study.entries for p, s in e.scores.items() if not s.answered
@@ -193,7 +193,7 @@ def _answered(study: Study) -> Study:
         notes += (f"Without answers, so left out: {', '.join(left_out)}.",)
     if study.initial and not initial.scores:
         initial = None
-        notes += ("Initial was asked for no answers; FACT_ANSWERS = 'always' asks it.",)
+        notes += ("Initial has no answers; FACT_ANSWERS = 'always' makes it write them.",)
     return Study(initial, tuple(map(without, study.methods)), notes)
 
 

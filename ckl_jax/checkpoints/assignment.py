@@ -54,7 +54,7 @@ def assign(
         it read from elsewhere, are not.
       fallback_to_scratch: wanted names that the checkpoint lacks are initialised.
       optional: wanted names that may be initialised in any case.
-      elsewhere: names of the new state that are not asked for here (a run that starts its
+      elsewhere: names of the new state that are not wanted here (a run that starts its
         optimizer afresh does not read `state/...`): a rule may match them, to no effect.
       differ: (wanted name, stored name) -> how the two arrays differ, or None.
       where: the beginning of complaints, e.g. "Checkpoint /runs/a/checkpoint_10".

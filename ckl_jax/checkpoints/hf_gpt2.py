@@ -1,7 +1,7 @@
 """GPT-2 under Hugging Face's names: configuration, and the table of its parameters.
 
 Hugging Face keeps query, key and value as one matrix `c_attn` [D, 3D]. Here they are three; the
-table names their parts `c_attn.weight[0]` to `[2]`: `view` tells them apart, `join` puts them
+table names their parts `c_attn.weight[0]` to `[2]`: `view` distinguishes them, `join` puts them
 together.
 """
 

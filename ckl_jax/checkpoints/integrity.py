@@ -1,7 +1,7 @@
 """Finds the damaged file of a checkpoint and describes the damage.
 
 Orbax keeps all arrays in the few data files of an OCDBT database. Its errors name the database; the
-tree of it tells which bytes of which file each array needs. Where that finds nothing, the error of
+tree of it says which bytes of which file each array needs. Where that finds nothing, the error of
 TensorStore is reduced to the file it ends with and the cause behind it.
 """
 

@@ -7,7 +7,7 @@ become one adapter, of the sum of their ranks. Query, key and value may be one l
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +90,8 @@ def adapter_to_peft(
     adapters = {p: x for p, x in flat.items() if is_adapter(p) and not p.endswith(_MAGNITUDE)}
     form, entries = require_peft(config, "The model"), _entries(config)
     layer_of = peft_fused.layers(entries)
-    pairs, arrays = {}, {}
-    for path in sorted({p[: p.index("/lora_")] for p in adapters}):
-        if path not in layer_of:
-            raise UserError(f"The adapter of {path} has no place in the model of this config.json.")
-        # In the order of the phases, numerically: lora_10 comes after lora_9.
-        mine = sorted((p for p in adapters if p.startswith(f"{path}/lora_")), key=_entry)
-        # x A_0 B_0 + x A_1 B_1 is one product of the concatenated factors: [in, r0 + r1], [r0 + r1,
-        # out].
-        a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
-        b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
-        pairs[path] = a, b
-    columns = _columns(config, entries)
-    layers = peft_fused.fuse(pairs, layer_of, columns)
+    columns, arrays = _columns(config, entries), {}
+    layers = peft_fused.fuse(_pairs(adapters, layer_of), layer_of, columns)
     if dora:
         norms = {p: x for p in layer_of if (x := _magnitude(flat, p)) is not None}
         for name, norm in peft_fused.join_vectors(norms, layer_of, columns).items():
@@ -138,6 +127,21 @@ def adapter_to_peft(
     return settings, arrays
 
 
+def _pairs(adapters: Mapping[str, Any], layer_of: Collection[str]) -> dict[str, Pair]:
+    """{path of a projection: (A [in, r], B [r, out])}; r is the sum of the ranks of all phases."""
+    pairs = {}
+    for path in sorted({p[: p.index("/lora_")] for p in adapters}):
+        if path not in layer_of:
+            raise UserError(f"The adapter of {path} has no place in the model of this config.json.")
+        # In the order of the phases, numerically: lora_10 comes after lora_9.
+        mine = sorted((p for p in adapters if p.startswith(f"{path}/lora_")), key=_entry)
+        # x A_0 B_0 + x A_1 B_1 is one product of the concatenated factors.
+        a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
+        b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
+        pairs[path] = a, b
+    return pairs
+
+
 def _magnitude(flat: Mapping[str, Any], path: str) -> np.ndarray | None:
     """A projection's magnitudes: DoRA's, or the norms of a kernel that is not adapted."""
     if (own := flat.get(path + _MAGNITUDE)) is not None:
@@ -168,20 +172,7 @@ def adapter_from_peft(
     Raises:
       UserError: not a plain LoRA, or it adapts layers that the model has not.
     """
-    if settings.get("peft_type") != "LORA":
-        kind = settings.get("peft_type")
-        raise UserError(f"{source}: {CONFIG} says peft_type {kind!r}; only LORA can be imported.")
-    for name, plain in _PLAIN.items():
-        # None and an empty value mean the default in PEFT's files.
-        if (settings.get(name) or plain) != plain:
-            raise UserError(
-                f"{source}: {CONFIG} says {name} = {settings[name]!r}; only {plain!r} fits."
-            )
-    if settings.get("fan_in_fan_out") and not require_peft(config, "The model").fan_in_fan_out:
-        fitting = [a.name for a in architectures.known() if a.peft and a.peft.fan_in_fan_out]
-        raise UserError(
-            f"{source}: {CONFIG} says fan_in_fan_out, which is for {' and '.join(fitting)} alone."
-        )
+    _check_settings(settings, config, source)
     rank, alpha = settings["r"], settings["lora_alpha"]
     # rsLoRA divides alpha by the root of the rank.
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
@@ -207,13 +198,7 @@ def adapter_from_peft(
     flat = {f"{path}/lora_0/a": a for path, (a, _) in pairs.items()}
     flat |= {f"{path}/lora_0/b": b for path, (_, b) in pairs.items()}
     if dora:
-        given = {n.removeprefix(_PREFIX).removesuffix(_MAGNITUDES): x for n, x in norms.items()}
-        wrong = [n for n in theirs if n not in given or given[n].size != shapes[n][1]]
-        if wrong or len(given) != len(theirs):
-            raise UserError(
-                f"{source}: {CONFIG} says use_dora, but lora_magnitude_vector of "
-                f"{(wrong or sorted(set(given) - set(theirs)))[0]} does not fit."
-            )
+        given = _magnitudes(norms, {name: shapes[name][1] for name in theirs}, source)
         cut = peft_fused.split_vectors(given, layer_of, columns)
         flat |= {path + _MAGNITUDE: x for path, x in cut.items()}
     tree = paths.unflatten(flat)
@@ -222,6 +207,38 @@ def adapter_from_peft(
     return tree, {"rank": rank, "scale": scale, "targets": targets} | (
         {"dora": True} if dora else {}
     )
+
+
+def _check_settings(settings: Mapping[str, Any], config: Config, source: str) -> None:
+    """Refuses an adapter that is no plain LoRA or DoRA."""
+    if settings.get("peft_type") != "LORA":
+        kind = settings.get("peft_type")
+        raise UserError(f"{source}: {CONFIG} says peft_type {kind!r}; only LORA can be imported.")
+    for name, plain in _PLAIN.items():
+        # None and an empty value mean the default in PEFT's files.
+        if (settings.get(name) or plain) != plain:
+            raise UserError(
+                f"{source}: {CONFIG} says {name} = {settings[name]!r}; only {plain!r} fits."
+            )
+    if settings.get("fan_in_fan_out") and not require_peft(config, "The model").fan_in_fan_out:
+        fitting = [a.name for a in architectures.known() if a.peft and a.peft.fan_in_fan_out]
+        raise UserError(
+            f"{source}: {CONFIG} says fan_in_fan_out, which is for {' and '.join(fitting)} alone."
+        )
+
+
+def _magnitudes(
+    norms: Mapping[str, np.ndarray], sizes: Mapping[str, int], source: str
+) -> dict[str, np.ndarray]:
+    """{layer: DoRA's magnitudes} of the arrays of a file, one of its size for each layer."""
+    given = {n.removeprefix(_PREFIX).removesuffix(_MAGNITUDES): x for n, x in norms.items()}
+    wrong = [n for n in sizes if n not in given or given[n].size != sizes[n]]
+    if wrong or len(given) != len(sizes):
+        raise UserError(
+            f"{source}: {CONFIG} says use_dora, but lora_magnitude_vector of "
+            f"{(wrong or sorted(set(given) - set(sizes)))[0]} does not fit."
+        )
+    return given
 
 
 def _layers(

@@ -11,7 +11,7 @@ from ckl_jax.trees.paths import APART, STACKED, stack_layers, unstack_layers
 
 
 def is_stacked(names: Iterable[str]) -> bool | None:
-    """Whether the layers of a model are stacked; None if the names don't tell (or tell both)."""
+    """Whether the layers of a model are stacked; None if the names do not say (or say both)."""
     names = list(names)
     stacked = any(STACKED.fullmatch(name) for name in names)
     apart = any(APART.fullmatch(name) for name in names)
@@ -27,7 +27,7 @@ def convert(leaves: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
       wanted: names of the model's parameters.
 
     Returns:
-      name -> array; `leaves` itself if both have the same form or the names don't tell.
+      name -> array; `leaves` itself if both have the same form or the names do not show it.
 
     Raises:
       ValueError: the stored layers are not numbered 0, 1, 2, ...

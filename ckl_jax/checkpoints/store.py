@@ -384,7 +384,7 @@ def _type_handlers() -> type_handlers.TypeHandlerRegistry:
 
 def _storage_reason(e: Exception) -> str | None:
     """Describes why storage refused; None if `e` is about something else."""
-    # orbax and TensorStore wrap errors of the disk in kinds of their own; their text tells.
+    # orbax and TensorStore wrap errors of the disk in kinds of their own: the text decides.
     if isinstance(e, OSError) and e.errno is not None:
         return e.strerror or errno.errorcode.get(e.errno, str(e))
     text = str(e)

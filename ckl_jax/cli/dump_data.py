@@ -43,7 +43,7 @@ def diffsets(
 
     processes, part = count_workers(workers), _part(shard)
     if beam is not None and part != (0, 1):
-        raise UserError("--beam shares the work out itself; leave --shard away.")
+        raise UserError("--beam distributes the work itself; leave --shard out.")
     checks.require_int(0, 99_999, **{"--shards": settings.shards})
     todo = builder.plan(old, new, out, settings)
     if dry_run:

@@ -1,4 +1,4 @@
-"""What `ckl` and `t5x` share of how a command ends, whatever its outputs are connected to."""
+"""How a command of `ckl` or `t5x` ends, whatever its outputs are connected to."""
 
 import contextlib
 import errno

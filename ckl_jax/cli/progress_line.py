@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 LOG_PERIOD_SECONDS = 10.0
-_SHOWN_SECONDS = 5.0  # without news: what runs now tells its progress otherwise
+_SHOWN_SECONDS = 5.0  # without news: what runs now reports its progress in another way
 
 
 class ProgressLine:

@@ -1,4 +1,4 @@
-"""Options of commands that share their work out over processes or a Beam pipeline."""
+"""Options of commands that distribute their work over processes or a Beam pipeline."""
 
 import os
 from typing import Annotated

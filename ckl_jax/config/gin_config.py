@@ -329,7 +329,7 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
             raise UserError(
                 "The device has not enough memory for this run; raise NUM_MICROBATCHES, set "
                 "REMAT_POLICY='full', lower BATCH_SIZE or split the model by MESH_SHAPE "
-                "(`t5x precompile` with the same flags tells the peak)."
+                "(`t5x precompile` with the same flags prints the peak)."
             ) from e
         unset = re.search(r"missing \d+ required .*?arguments?: (.*)", text)
         required = re.search(r"Required bindings for `(.*?)` not provided in config: (.*)", text)

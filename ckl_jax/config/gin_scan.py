@@ -66,7 +66,7 @@ class Scan:
       bindings: of the files and the command line.
       imports: {file: {name: module}}; of two imports under one name, the last.
       modules: (file, module, where) of every import.
-      roots: {file: the file that was asked for, which includes it}.
+      roots: {file: the file on the command line that includes it}.
     """
 
     bindings: list[Binding] = dataclasses.field(default_factory=list)

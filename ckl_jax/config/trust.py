@@ -13,12 +13,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import ckl_jax
 from ckl_jax.config import gin_files, gin_scan
 from ckl_jax.errors import UserError
 
 ALL = "all"
 _OF_FOLDERS = ("config.gin", "model.gin")
-# What the `model.gin` of an imported model names besides: the readers of vocabularies.
+# What the `model.gin` of an imported model names in addition: the readers of vocabularies.
 _READERS = {
     ("ckl_jax.data.text.byte_level", "ByteLevelVocabulary"),
     ("ckl_jax.data.text.byte_vocabulary", "ByteVocabulary"),
@@ -37,44 +38,70 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
       trusted: modules and packages; `ALL` is every one.
 
     Raises:
-      UserError: with a list of what they name.
+      UserError: with a list of what they name, or the name that only another version has.
     """
     trusted = set(trusted)
     sources = set() if ALL in trusted else _of_folders(scan)
     wanted: dict[str, str] = {}
-    folders = _folders(scan)
-    for source, module, where in scan.modules:
-        if source in sources and not _is_trusted(module, trusted):
-            if module not in _bundled().modules:
-                wanted.setdefault(module, f"{where} imports it")
-            elif lies := _within(module, folders):
-                wanted.setdefault(module, f"{where} imports it, and it lies in {lies}")
-    for name, where in _task_modules(scan):
-        known = name in _bundled().task_modules or _is_trusted(name, trusted)
-        if _source(where) in sources and not known:
-            wanted.setdefault(name, f"{where} imports it")
-    for binding in scan.bindings:
-        source = _source(binding.where)
-        if source not in sources:
-            continue
-        imports = scan.imports.get(source, {})
-        if binding.parameter and (name := _strange(binding.selector, imports, trusted)):
-            wanted.setdefault(name, f"{binding.where} sets {binding.name}")
-        for reference in _references(binding.value):
-            module, name = _named(reference.selector, imports)
-            if (module, name) not in _bundled().references:
-                # `train.os.system` is no part of ckl_jax.train.train: trust is of what it reaches.
-                owner = ".".join(filter(None, (module, name.rpartition(".")[0])))
-                if not _is_trusted(owner, trusted):
-                    wanted.setdefault(
-                        owner or reference.selector, f"{binding.where} refers to {name}"
-                    )
+    for name, what in _untrusted(scan, sources, trusted):
+        wanted.setdefault(name, what)
     if wanted:
         listed = "; ".join(f"{module} ({where})" for module, where in wanted.items())
         raise UserError(
             f"Gin files that come with a model could run a stranger's code. Untrusted names in "
             f"this one: {listed}. Read it, and if the code is yours add "
             f"--trust-imports={','.join(wanted)}."
+        )
+
+
+def _untrusted(
+    scan: gin_scan.Scan, sources: set[str], trusted: set[str]
+) -> Iterator[tuple[str, str]]:
+    """(module to trust, where it is named and how) of all that `sources` import and refer to."""
+    folders = _folders(scan)
+    for source, module, where in scan.modules:
+        if source in sources and not _is_trusted(module, trusted):
+            if module not in _bundled().modules:
+                _check_version(module, "", where)
+                yield module, f"{where} imports it"
+            elif lies := _within(module, folders):
+                yield module, f"{where} imports it, and it lies in {lies}"
+    for name, where in _task_modules(scan):
+        known = name in _bundled().task_modules or _is_trusted(name, trusted)
+        if _source(where) in sources and not known:
+            yield name, f"{where} imports it"
+    for binding in scan.bindings:
+        source = _source(binding.where)
+        if source not in sources:
+            continue
+        imports = scan.imports.get(source, {})
+        if binding.parameter and (name := _strange(binding.selector, imports, trusted)):
+            yield name, f"{binding.where} sets {binding.name}"
+        for reference in _references(binding.value):
+            module, name = _named(reference.selector, imports)
+            if (module, name) not in _bundled().references:
+                _check_version(module, name, binding.where)
+                # `train.os.system` is no part of ckl_jax.train.train: trust is of what it reaches.
+                owner = ".".join(filter(None, (module, name.rpartition(".")[0])))
+                if not _is_trusted(owner, trusted):
+                    yield owner or reference.selector, f"{binding.where} refers to {name}"
+
+
+def _check_version(module: str, name: str, where: str) -> None:
+    """Refuses a module of this package that is not there, or a name that its text lacks."""
+    package, _, inner = module.partition(".")
+    if package != ckl_jax.__name__ or not inner:
+        return
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # a package that would hold it is missing
+        spec = None
+    if not (spec and spec.origin) or name.partition(".")[0] not in Path(spec.origin).read_text():
+        raise UserError(
+            f"{where} names {'.'.join(filter(None, (module, name)))}, which ckl_jax "
+            f"{ckl_jax.__version__} does not have: another version wrote this file. Use that "
+            'version (checkpoint_<step>/metadata/metadata records it as "ckl_jax"), or write '
+            "the present name into the file."
         )
 
 

@@ -34,7 +34,7 @@ _ARRAYS_BYTES, _ARRAYS_RATIO = 1 << 28, 100
 def read_blocks(
     path: str | os.PathLike, start: int = 0, stop: int | None = None
 ) -> Iterator[bytes]:
-    """Yields the decompressed content of a file, whose format its first bytes tell.
+    """Yields the decompressed content of a file, whose format its first bytes show.
 
     Args:
       path: the file.

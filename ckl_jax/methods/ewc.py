@@ -42,6 +42,6 @@ def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
         name="ewc",
         wrap=lambda tx: optax.chain(pull, tx),
         init_opt_state=init_opt_state,
-        # tells the runner to open the corpus of D0
+        # makes the runner open the corpus of D0
         reads_earlier_data=True,
     )

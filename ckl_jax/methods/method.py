@@ -12,7 +12,7 @@
 |                      | `init_opt_state`    | optimizer's state           |                    |
 
 Vanilla training is the empty record. The runner knows this record and no method by name; two
-methods that fill different seams combine (`combine`). An optax state may besides hold parameters to
+methods that fill different seams combine (`combine`). An optax state may also hold parameters to
 evaluate and save in place of those that train, as EMA's does: see `optim.averaging.swap`.
 """
 

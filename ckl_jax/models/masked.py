@@ -105,7 +105,7 @@ class MaskedModel(BaseTransformerModel):
         Returns:
           [B, M] float32.
         """
-        # [B, M, V]: the output layer runs at the asked positions only.
+        # [B, M, V]: the output layer runs at the masked positions only.
         logits = self._apply(params, batch, None, target_positions=batch["target_positions"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
         return chosen - jax.nn.logsumexp(logits, axis=-1)

@@ -31,7 +31,7 @@ Memory = dict[str, Array]
 class TransformerXLConfig(StackConfig):
     """Hyper-parameters; see `StackConfig` for the others.
 
-    The defaults have the depth, width and vocabulary that "Mind the Gap" gives; it tells neither
+    The defaults have the depth, width and vocabulary that "Mind the Gap" gives; it states neither
     the heads nor `mlp_dim`.
 
     Attributes:
@@ -337,7 +337,7 @@ class Decoder(nn.Module):
 
 
 class TiedEmbed(layers.Embed):
-    """Token embeddings whose table is also the output's, which has a bias [V] besides."""
+    """Token embeddings whose table is also the output's, which also has a bias [V]."""
 
     def setup(self) -> None:
         super().setup()

@@ -1,7 +1,7 @@
 """Collectives of a compiled program: operation, mesh axis, bytes, number of executions.
 
 Read from the text of the compiled module. Instructions inside a loop count as often as the loop
-runs, where the compiler tells how often that is; an asynchronous pair counts once.
+runs, where the compiler says how often that is; an asynchronous pair counts once.
 
 Bytes are those that one device sends, for the ring algorithms that networks of accelerators use:
 with a group of g devices, an all-gather of a result of n bytes and an all-to-all move n (g-1)/g, a

@@ -59,7 +59,7 @@ def die_with_parent() -> None:
 
     with contextlib.suppress(OSError, AttributeError, TypeError):  # not Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent != str(os.getppid()):  # it ended before it was asked for
+    if parent != str(os.getppid()):  # it ended before it was awaited
         raise SystemExit(128 + signal.SIGKILL)
 
 
@@ -155,7 +155,7 @@ def initialize(
     CKL_MULTIPROCESS=1, or a TPU pod (several names in TPU_WORKER_HOSTNAMES) leaves them to what
     JAX finds in the environment.
 
-    With `stop_together`, SIGTERM to one of them no longer ends it: `StopSignal.asked` tells all.
+    With `stop_together`, SIGTERM to one of them no longer ends it: `StopSignal.asked` informs all.
 
     Raises:
       UserError: the others do not answer.

@@ -205,7 +205,7 @@ def _dropped_axis(shape: tuple[int, ...], kept: tuple[int, ...], first: bool) ->
     """The axis without which `shape` is `kept`; of several the first or the last; None if none.
 
     Rows keep all but the last axis and columns all but the one before: for a square parameter
-    sizes do not tell them apart.
+    sizes do not distinguish them.
     """
     found = [i for i in range(len(shape)) if shape[:i] + shape[i + 1 :] == kept]
     return None if not found else found[0] if first else found[-1]

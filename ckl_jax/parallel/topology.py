@@ -35,8 +35,8 @@ _TORUS = {
     2048: "8x16x16",
 }
 _GPUS_PER_NODE = 8
-# What XLA's compiler asks of a GPU, as far as H100 and H200 differ: name, bytes of memory, bytes a
-# second. All of it is in openxla/xla, xla/backends/gpu/target_config/specs.
+# What XLA's compiler needs to know of a GPU, as far as H100 and H200 differ: name, bytes of memory,
+# bytes a second. All of it is in openxla/xla, xla/backends/gpu/target_config/specs.
 _GPUS = {
     "h100": ("NVIDIA H100 80GB HBM3", 84942979072, 3352320000000),
     "h200": ("NVIDIA H200 141GB HBM3e", 151397597184, 4800000000000),
@@ -103,7 +103,7 @@ def no_devices(name: str) -> None:
     global _compiled_for
     _compiled_for = "gpu" if parse(name)[0] in _GPUS else "tpu"
     os.environ["JAX_PLATFORMS"] = "cpu"
-    # Else libtpu asks the network where it is.
+    # Else libtpu looks up on the network where it is.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing runs on a TPU here

@@ -1,6 +1,6 @@
 """Closed-book probing: decode the blank of each item and write one row per item.
 
-A row says what was asked, what was answered and whether it was right; every score, table and
+A row has the question, the model's answer and whether it is right; every score, table and
 curve is a function of rows (CKL §4).
 
 A decoder-only model cannot look behind a blank: it continues what stands before it, or the
@@ -277,7 +277,7 @@ def _generator_of(model: BaseTransformerModel) -> type[EncoderDecoderGenerator]:
     kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
     if model.task_features not in kinds or hasattr(model, "masking"):
         raise UserError(
-            "Closed-book probes ask for text in place of a blank, which a "
+            "Closed-book probes need a model that writes text in place of a blank, which a "
             f"{type(model.config).__name__} does not write; set PROBES to None."
         )
     return kinds[model.task_features]

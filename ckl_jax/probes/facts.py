@@ -2,7 +2,7 @@
 
 TemporalWiki, section 4.2: zero-shot, the whole triple as it stands, cut to 25 tokens. Rows say the
 loss of each fact; the formulas of perplexity are functions of them (`analysis.perplexity`). After
-light-tuning (appendix F) the object is asked for too: "subject relation" is continued.
+light-tuning (appendix F) the object is generated too: "subject relation" is continued.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class FactProbes:
       files: CSV files of `ckl data probes` or as published; see
       `data.fact_files`. length: tokens of a fact at most, and of a prompt.
       batch_size: facts at once.
-      answers: when to ask for the object as well: at the "last" evaluation, "always" or "never".
+      answers: when to generate the object as well: at the "last" evaluation, "always" or "never".
       answer_tokens: of an answer at most; what follows its first full stop is left out.
       beam_size: of the search for answers; else it is as `decoding.beam_search` is bound.
     """

@@ -119,7 +119,7 @@ def backward_transfer(scores: Sequence[Mapping[str, float]], tasks: Sequence[str
     """Mean over earlier phases of: score of the last model minus score right after the phase.
 
     Negative is forgetting (Lopez-Paz and Ranzato, 2017). `scores[i]` is the model after phase i,
-    `tasks[i]` what that phase taught. Scores may be arrays, such as bootstrap samples [B].
+    `tasks[i]` is of what that phase learned. Scores may be arrays, such as bootstrap samples [B].
     """
     if len(scores) != len(tasks) or len(tasks) < 2:
         raise ValueError("backward transfer needs one task for each of at least two models")

@@ -14,7 +14,7 @@ class Checkpointer:
     """T5X's plain checkpointer: keeps the newest `keep`."""
 
     def keep_best(self, keep: int | None) -> KeepBest | None:
-        """The checkpoints to keep besides the newest; None if only age counts."""
+        """The checkpoints to keep along with the newest; None if only age counts."""
         del keep
         return None
 
@@ -85,8 +85,7 @@ class _Best(KeepBest):
 
 
 def best_of(record: str, keep: int | None = None, **classes: Any) -> KeepBest | None:
-    """The rule for checkpoints to keep besides the newest, by the first class of a record that has
-    one.
+    """Which checkpoints to keep beside the newest, by the first class of a record that has one.
 
     Raises:
       UserError: a class of another kind.

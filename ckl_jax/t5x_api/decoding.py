@@ -38,7 +38,7 @@ def temperature_sample(
     decode_rng: jax.Array | None = None,
     **sizes: Any,
 ) -> Decoded:
-    """Sampling with T5X's defaults: as `topk` is 1, it is greedy unless told otherwise.
+    """Sampling with T5X's defaults: as `topk` is 1, it is greedy unless set otherwise.
 
     Args:
       *inputs, temperature, topk, topp, **sizes: see `models.decoding.temperature_sample`.

@@ -3,6 +3,9 @@
 import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.t5x_api import utils
 from ckl_jax.t5x_api.train import native_arguments
@@ -19,6 +22,11 @@ _USED = (
     "relative_steps",
     "random_seed",
 )
+
+
+def _any_rate(step: Any) -> jax.Array:
+    # A function of the step, so that it is traced like a schedule.
+    return 1e-3 + 0.0 * jnp.asarray(step, jnp.float32)
 
 
 def precompile(
@@ -38,8 +46,7 @@ def precompile(
     stands_in = {
         "checkpoint_cfg": utils.CheckpointConfig(),
         # A rate for files without a trainer: any will do, because it does not change the program.
-        # `0.0 * step` keeps it a function of the step, so that it is traced like a schedule.
-        "trainer_cls": functools.partial(Trainer, learning_rate_fn=lambda step: 1e-3 + 0.0 * step),
+        "trainer_cls": functools.partial(Trainer, learning_rate_fn=_any_rate),
         "total_steps": 1,
     }
     given = native_arguments(**{name: arguments.get(name) or stands_in.get(name) for name in _USED})

@@ -34,7 +34,7 @@ def explained(where: str, task: Any = None) -> Iterator[None]:
         *_, first = user_tracebacks.chain(e)
         if isinstance(first, UserError):  # raised below SeqIO, which wraps what it meets
             raise first from e
-        # A bug here should be seen with its traceback, not be told as the user's.
+        # A bug here should be seen with its traceback, not be reported as the user's.
         if user_tracebacks.raised_in_package(e):
             raise
         raise UserError(sentence(where, e, task)) from e

@@ -124,13 +124,33 @@ def last_phases(added: Iterable[str], base: Iterable[str]) -> dict[str, int]:
       added: paths of added leaves.
       base: those of the base model.
     """
+    last: dict[str, int] = {}
+    for part, phase in _phases(added, base).values():
+        last[part] = max(phase, last.get(part, 0))
+    return last
+
+
+def earlier_phases(
+    frozen: Iterable[str], trainable: Iterable[str], base: Iterable[str]
+) -> frozenset[str]:
+    """Those `frozen` added leaves that belong to an earlier phase than `trainable` ones; all are
+    paths, and `base` those of the base model.
+    """
+    base = list(base)
+    last = last_phases(trainable, base)
+    phases = _phases(frozen, base).items()
+    return frozenset(p for p, (part, phase) in phases if phase < last.get(part, 0))
+
+
+def _phases(added: Iterable[str], base: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """{path: (its part, its phase)}, without the paths that have no number."""
     # Every inner node of the base model's tree; the first component of an added path that is not in
     # it is where the method attached its part.
     folders = {p[:i] for p in base for i, c in enumerate(p) if c == "/"}
-    last: dict[str, int] = {}
+    phases = {}
     for path in added:
         parts = path.split("/")
         root = next((c for n, c in enumerate(parts) if "/".join(parts[: n + 1]) not in folders), "")
         if match := _NUMBERED.fullmatch(root):
-            last[match[1]] = max(int(match[2]), last.get(match[1], 0))
-    return last
+            phases[path] = match[1], int(match[2])
+    return phases

@@ -30,7 +30,7 @@ def enable() -> str | None:
     The user decides by the variable JAX_COMPILATION_CACHE_DIR or the flag
     --jax_compilation_cache_dir; an empty value is not a cache. Where nothing is said, accelerators
     get `$XDG_CACHE_HOME/ckl_jax/compiled` (~/.cache/...), and CPUs none: code that was compiled
-    for one CPU may not run on another that shares the home folder. Whoever starts several processes
+    for one CPU may not run on another with the same home folder. Whoever starts several processes
     on one machine may give them a folder of their own by CKL_COMPILED_FOR_THIS_CPU.
 
     Returns:

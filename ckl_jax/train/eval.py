@@ -50,7 +50,7 @@ def evaluate(
       restore_checkpoint_cfg: which checkpoints.
       output_dir: gets `config.gin`, `model-info.txt`, `probes/`, `inference_eval/`,
         `training_eval/`.
-      probes: what to ask, and how to decode.
+      probes: what to evaluate, and how to decode.
       held_out: tasks whose perplexity to measure.
       evaluations: further ones, as `train.train.train` takes them; `names` says what of, and one
         without names is left out.

@@ -101,7 +101,7 @@ class Perplexity(HeldOutTasks):
 
         def batches() -> Iterator[Any]:
             # Evenly over the task, both ends included; `unique` drops the duplicates of a task with
-            # fewer rows than asked.
+            # fewer rows than wanted.
             chosen = np.unique(np.linspace(0, len(task) - 1, self.rows).astype(np.int64))
             for start in range(0, len(chosen), self.batch_size):
                 yield _batch(task, chosen[start : start + self.batch_size], self.batch_size)

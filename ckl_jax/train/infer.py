@@ -57,7 +57,7 @@ def infer(
       partitioner: mesh and rules.
       checkpoint_period: batches in a chunk.
       shard_id: does the inputs whose number is `shard_id` modulo `num_shards`.
-      num_shards: how many such processes share the work.
+      num_shards: number of such processes.
       beam_size, rule: of the search, see `probes.closed_book.ClosedBook`.
       generator_cls: decodes and scores.
 

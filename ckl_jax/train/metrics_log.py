@@ -22,7 +22,7 @@ from ckl_jax.analysis.rows import METRICS_FILE, metrics_row
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, write_file
 
-# What takes the numbers of a run besides its own files: {"train/loss": 1.5, ...} of a step.
+# What takes the numbers of a run in addition to its own files: {"train/loss": 1.5, ...} of a step.
 Log = Callable[[int, Mapping[str, float]], Any]
 
 
@@ -240,7 +240,7 @@ class LateFetcher:
     """Fetches device scalars `lag` steps late, so that the host never waits for the last step.
 
     With a lag of 2 the device always has a step in its queue while the host reads an old one.
-    How long a step took is told by when its scalars were there, not by when they were read: the
+    The time of a step ends when its scalars were there, not when they were read: the
     last steps before a pause are read in one go, and on a CPU a step is done when it is dispatched.
     """
 

@@ -148,7 +148,7 @@ def compile_report(
       params, trainable, opt_state: trees of arrays or `jax.ShapeDtypeStruct`s, to be counted.
 
     Returns:
-      Numbers by name; those that the backend does not tell are None. Counts are of the whole
+      Numbers by name; those that the backend does not report are None. Counts are of the whole
       model; memory and FLOPs are of one device:
         {params, trainable, opt_state}_{count, bytes}
         {argument, output, alias, temp, code}_bytes; alias is donated arguments reused as outputs

@@ -17,6 +17,8 @@ from ckl_jax.train import artifacts, setup
 from ckl_jax.train.evaluations import forget_later_steps, rows_file
 from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.state import TrainState, as_dict, swapped
+from ckl_jax.trees.partition import merge
+from ckl_jax.trees.paths import flatten, unflatten
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class Begun:
     Attributes:
       state: to go on from.
       frozen: the parameters that do not train.
-      frozen_digest: of `frozen`, for the metadata of checkpoints.
+      frozen_digest: of those that the base has, for the metadata of checkpoints.
       constants: what every step is given beside the state.
       seconds, cpu_seconds: of training before this start.
       owes_evaluation: whether the checkpoint was saved without the evaluation that is due there.
@@ -80,8 +82,8 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
     begun = Begun(
         state=None,
         frozen=frozen,
-        frozen_digest=tree_digest(frozen),
-        constants=run.constants(frozen, trainable),
+        frozen_digest=tree_digest(run.shapes.split_frozen(frozen)[1]),
+        constants=None,
     )
     # Asked again under the lock: another run may have finished in this folder meanwhile.
     latest = store.latest_step()
@@ -89,6 +91,7 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
         begun = dataclasses.replace(begun, state=_first_state(run, trainable, frozen))
     else:
         latest, begun = _restored(run, store, begun, probed)
+    begun = dataclasses.replace(begun, constants=run.constants(begun.frozen, trainable))
     if begun.finished:  # its record stays as it is
         return begun
     if jax.process_index() == 0:
@@ -117,7 +120,11 @@ def _restored(
     folder, base = Path(run.model_dir), run.checkpoint_cfg.restore.path
     # The shapes carry shardings: each device reads its own part. A damaged newest checkpoint is
     # left for the one before it, so the step may be smaller.
-    step, restored = store.restore(as_dict(run.state_shapes))
+    own, _ = run.shapes.split_frozen(run.shapes.frozen)
+    like = as_dict(run.state_shapes)
+    step, restored = store.restore({**like, "params": merge(like["params"], own)})
+    params = flatten(restored.pop("params"))
+    own = {p: params.pop(p) for p in run.shapes.own}
     finished = _is_finished(run, step)
     if base and not finished:
         print(f"Resuming from {folder}/checkpoint_{step}; {base} is its base.")
@@ -129,12 +136,13 @@ def _restored(
             f"{folder} was trained on another base model than {base}: the frozen parameters "
             "differ; use another MODEL_DIR."
         )
-    # A run that was told to stop within an evaluation saves, and evaluates when it goes on.
+    # A run that is stopped within an evaluation saves, and evaluates when it goes on.
     owes = bool(dataset.get("owes_evaluation")) or (probed and _lost_the_last_rows(run, step))
     return step, dataclasses.replace(
         begun,
+        frozen=unflatten({**flatten(begun.frozen), **own}),
         # Saved with the moving average as parameters; swapped back, the trained ones go on.
-        state=swapped(TrainState(**restored)),
+        state=swapped(TrainState(params=unflatten(params), **restored)),
         seconds=float(dataset.get("train_seconds", 0.0)),
         cpu_seconds=float(dataset.get("train_cpu_seconds", 0.0)),
         owes_evaluation=owes,

@@ -20,7 +20,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 
 # What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept,
-# and what facts it is asked.
+# and what facts it is probed with.
 FREE_MACROS = {
     "MODEL_DIR",
     "CHECKPOINT_PERIOD",

@@ -1,4 +1,4 @@
-"""The files of a run besides its metrics: checkpoints with metadata, and a summary."""
+"""The files of a run other than its metrics: checkpoints with metadata, and a summary."""
 
 import importlib.metadata
 import os
@@ -25,6 +25,7 @@ from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.resume import Begun
 from ckl_jax.train.state import TrainState, all_finite, as_dict, swapped
 from ckl_jax.train.telemetry import Telemetry
+from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
 _STEPS_TO_ASK = 20  # that several processes agree in whether a checkpoint is overdue
@@ -70,6 +71,7 @@ class Saver:
           UserError: the folder cannot be written.
         """
         run, begun, step = self._run, self._begun, int(state.step)
+        own, inherited = run.shapes.split_frozen(begun.frozen)
         metadata = {
             "ckl_jax": __version__,
             **_versions(),
@@ -79,7 +81,7 @@ class Saver:
                 run.method.name,
                 run.model_dir,
                 run.checkpoint_cfg.restore.path,
-                begun.frozen,
+                inherited,
                 begun.frozen_digest,
             ),
         }
@@ -94,9 +96,9 @@ class Saver:
         metrics = self._telemetry.metrics_at(step)
         if save_position := getattr(run.source, "save_position", None):
             save_position(run.model_dir, step)  # before the checkpoint that it belongs to
-        self._store.save(
-            step, as_dict(swapped(state)), metadata, dataset, metrics, until_next=until_next
-        )
+        held = as_dict(swapped(state))
+        held["params"] = merge(held["params"], own)
+        self._store.save(step, held, metadata, dataset, metrics, until_next=until_next)
         self._saved = time.monotonic()
 
     def amend_evaluated(self, step: int) -> None:
@@ -119,7 +121,7 @@ class Saver:
         overdue = time.monotonic() - self._saved > 60 * minutes
         if jax.process_count() == 1:
             return overdue
-        # Clocks differ, so the first decides. To ask it costs a round of the network.
+        # Clocks differ, so the first decides, which costs a round of the network.
         if step % _STEPS_TO_ASK:
             return False
         return bool(multihost_utils.broadcast_one_to_all(np.asarray(overdue)))
@@ -170,8 +172,8 @@ class Saver:
 def describe(
     model: BaseTransformerModel, method: str, folder: Any, base: Any, frozen: Any, digest: str
 ) -> dict[str, Any]:
-    """Metadata of a checkpoint in `folder` that started from `base`; `frozen` leaves are not
-    stored.
+    """Metadata of a checkpoint in `folder` that started from `base`, which alone holds the
+    `frozen` leaves.
     """
     base, relative = _absolute(base), None
     if base is not None and not is_remote(base) and not is_remote(folder):

@@ -69,12 +69,21 @@ class Shapes:
       params: tree of `jax.ShapeDtypeStruct` with shardings, all parameters.
       trainable, frozen: its two parts.
       added: paths of the leaves that the method adds to the base model.
+      own: those of them that are frozen and that no earlier update has trained, such as VeRA's
+        random matrices: no base checkpoint has them, so that the run's own checkpoints do.
     """
 
     params: Any
     trainable: Any
     frozen: Any
     added: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+
+    def split_frozen(self, frozen: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A tree of frozen leaves as two: the run's own, and those that its base has."""
+        flat = flatten(frozen)
+        own = {p: x for p, x in flat.items() if p in self.own}
+        return unflatten(own), unflatten({p: x for p, x in flat.items() if p not in own})
 
 
 def param_shapes(
@@ -98,16 +107,19 @@ def param_shapes(
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), params, shardings
     )
-    added = frozenset()
+    added = own = frozenset()
     # Only then can the two models' parameters differ.
     if method.dense is not None or method.side:
         base = jax.eval_shape(base_model.init, jax.random.key(0))["params"]
         added = frozenset(flatten(params).keys() - flatten(base).keys())
     trainable, frozen = split(params, method.trainable)
+    if own := added & flatten(frozen).keys():
+        base = flatten(params).keys() - added
+        own -= adapters.earlier_phases(own, added - own, base)
     frozen = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, frozen_dtype, sharding=x.sharding), frozen
     )
-    return Shapes(merge(trainable, frozen), trainable, frozen, added)
+    return Shapes(merge(trainable, frozen), trainable, frozen, added, own)
 
 
 def load_params(path: str) -> dict[str, Any]:
@@ -286,18 +298,12 @@ def _optimizer_names(wanted: Iterable[str]) -> list[str]:
 
 
 def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
-    """Checks that frozen leaves, which checkpoints do not store, are in `path` under the same
-    names.
+    """Checks that frozen leaves, if the run's checkpoints do not store them, are in `path` under
+    the same names.
     """
-    names = [_IN_CHECKPOINT + p for p in flatten(shapes.frozen)]
+    names = [_IN_CHECKPOINT + p for p in flatten(shapes.frozen).keys() - shapes.own]
     elsewhere = [p for p in names if found.sources.get(p) != p]
     if lacking := [p for p in elsewhere if p.removeprefix(_IN_CHECKPOINT) in shapes.added]:
-        own = [p.removeprefix(_IN_CHECKPOINT) for p in lacking]
-        if not adapters.last_phases(own, flatten(shapes.params).keys() - shapes.added):
-            raise UserError(
-                f"The method adds {some(lacking)} and freezes it, and checkpoints store no frozen "
-                "parameters: let it train what it adds, or make this a constant of the module."
-            )
         raise UserError(
             f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
             "checkpoint of that phase, or leave the method's `phase` out."

@@ -101,7 +101,7 @@ def open_study(
       record: name of the file that keeps them.
       what: is in the folder, for the message: "demo".
       free: names of further settings that may change.
-      replaced: what is kept in place of some settings, or besides them.
+      replaced: what is kept in place of some settings, or in addition.
       may_become: (name, before, now): whether a setting may change so, beside the results there
         are.
 
@@ -167,7 +167,7 @@ def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
 
     Args:
       bindings: the user's, such as "EPOCHS = 2".
-      macros: that the command sets besides MODEL_DIR.
+      macros: that the command sets in addition to MODEL_DIR.
 
     Raises:
       UserError: one of them is bound, a binding is none, or EPOCHS, say, is below 1.

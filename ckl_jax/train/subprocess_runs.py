@@ -181,7 +181,7 @@ def run_all(
     Args:
       trainings: those that start from others come after them.
       jobs: 0 is one for each core.
-      environment: variables for the processes besides this one's.
+      environment: variables for the processes in addition to this one's.
 
     Raises:
       UserError: one failed; its log's last lines are in the message. The others are stopped, which

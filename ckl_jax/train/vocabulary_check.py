@@ -17,7 +17,7 @@ def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> 
     Args:
       path: a MODEL_DIR or a checkpoint in one.
       vocabulary: the run's; one without a digest is not compared.
-      warn: say so, on stderr, if the checkpoint does not tell its vocabulary.
+      warn: say so, on stderr, if the checkpoint does not record its vocabulary.
     """
     mine = digest_of(vocabulary)
     if mine is None:
@@ -32,7 +32,7 @@ def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> 
         )
     if not trained and warn and jax.process_index() == 0:
         print(
-            f"Warning: {path} does not tell its vocabulary; unless that is {vocabulary!r}, its "
+            f"Warning: {path} does not record its vocabulary; unless that is {vocabulary!r}, its "
             "embeddings mean other tokens.",
             file=sys.stderr,
             flush=True,
@@ -43,7 +43,7 @@ def check_task_vocabulary(task: CachedTask, name: str, vocabulary: Any) -> None:
     """Raises `UserError` if a task was tokenised with another vocabulary than the model's.
 
     Args:
-      task: the task; one that does not tell its vocabulary is not compared.
+      task: the task; one that does not record its vocabulary is not compared.
       name: what the task is called in the complaint.
       vocabulary: the model's; one without a digest is not compared.
     """

@@ -1,6 +1,6 @@
 """Scores of a Hugging Face model: the best candidate of each item, and losses of text.
 
-The folder is what ships, so the folder is what is asked. Candidates are ranked by the log
+The folder is what ships, so the folder is what is evaluated. Candidates are ranked by the log
 probability of the sentence with each (LM-PUB-QUIZ; of a T5, of the candidate in the blank), which
 needs no instructions.
 """
@@ -38,7 +38,7 @@ def ask(
 
     Args:
       folder: of Hugging Face's format.
-      items: what to ask.
+      items: the questions.
       texts: {name: pieces of `pieces`}.
       progress: called with (done, total, what).
       tasks: (model, parameters) -> results of further tasks.

@@ -1,6 +1,6 @@
 """Tasks of EleutherAI's lm-evaluation-harness, run on a decoder-only model in JAX.
 
-The harness makes the requests and the metrics; here is what it asks a model for, as its own
+The harness makes the requests and the metrics; here is what it needs of a model, as its own
 `HFLM` answers it. Importing this module needs the package `lm_eval`.
 """
 

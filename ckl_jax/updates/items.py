@@ -1,10 +1,10 @@
 """Probes from text alone: cloze sentences about facts that other sentences state too.
 
-A fact is an answer (a name or a date) beside a name that it is told of. Where two sentences state
-one fact in different words, one of them is held back from training and asked with a blank for the
-answer; the other stays in the text. Items are tagged:
+A fact is an answer (a name or a date) and the name that it is about. Where two sentences state one
+fact in different words, one of them is held back from training and becomes a question with a
+blank for the answer; the other stays in the text. Items are tagged:
 
-- changed: a sentence of older text has the same words around another answer (which is asked too);
+- changed: a sentence of older text has the same words around another answer (which is scored too);
 - kept: older text states the fact;
 - new: it does not.
 
@@ -30,7 +30,7 @@ CANDIDATES = 10  # answers that a model chooses from
 # Of new and of old text that is searched, spread evenly: what takes half a minute and 0.5 GB.
 _DOCUMENTS, _TEXT_WORDS = 20_000, 5_000_000
 _WORDS = (5, 60)  # of a sentence
-_COMMON = 100  # sentences: a name in more of them tells little
+_COMMON = 100  # sentences: a name in more of them says little
 _NAMES = 8  # in a sentence: one with more is a list
 _SHARED = (
     2  # words of their own that two wordings of a fact share, where the answer is no rare name
@@ -40,7 +40,7 @@ _SAME_FRAME = 0.5  # of words around an answer
 _WORD = re.compile(r"\w+")
 _YEAR = re.compile(r"\d{4}")
 _WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
-# What comes before a date that tells when; in brackets it often says of when a number is.
+# What comes before a date that says when; in brackets it often says of when a number is.
 _WHEN = re.compile(r"\b(?:in|on|since|until|from|by|of|before|after|during)\s+$", re.IGNORECASE)
 # Beside a name these are no part of it, as other capitalised words are.
 _TITLES = frozenset(
@@ -60,12 +60,12 @@ class Item:
 
     Attributes:
       id: unique within an update.
-      tag: one of TAGS, for the update that asks it.
+      tag: one of TAGS, for the update that evaluates it.
       text: the sentence with its answer in it.
       start, end: where the answer stands, in characters.
       candidates: the answer, then the old one of a changed fact, then others.
       old: the old answer of a changed fact, else "".
-      about: the name that the answer is told of; "" of a question of the user's own.
+      about: the name that the answer is stated about; "" of a question of the user's own.
       date: of the document, YYYY-MM-DD, or from which an answer of the user's own is right.
       document: its id, if the item is made of text.
       evidence: a sentence that stays in the text and states the fact, if it is.
@@ -211,27 +211,23 @@ def make(
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held: set[str] = set()
     seen: set[frozenset[str]] = set()
-    asked: set[str] = set()  # sentences that are asked or are the evidence of one
+    asked: set[str] = set()  # sentences that are items or the evidence of one
     for index, is_new in ((now, True), (before, False)):
         pairs = sorted(index.by_pair, key=lambda pair: hash64(seed, *pair))
         for pair in pairs:
             if all(len(chosen[tag]) >= limits[tag] for tag in TAGS):
                 break
-            # A fact is asked one way round. Of old text alone: what new text may have changed, as
-            # it speaks of the same names, is left out.
+            # A fact makes an item one way round. Of old text alone: what new text may have changed,
+            # as it speaks of the same names, is left out.
             if frozenset(pair) in seen or (not is_new and set(pair) & now.by_name.keys()):
                 continue
             found = _two_wordings(pair, index, asked)
             if found is None:
                 continue
-            probe, evidence = found
-            old_answer = _old_answer(pair, index, before) if is_new else ""
-            known = pair in before.by_pair
-            tag = "changed" if old_answer else "kept" if known else "new"
-            if len(chosen[tag]) >= limits[tag]:
+            tag, old_answer = _tag(pair, index, before, is_new)
+            if not tag or len(chosen[tag]) >= limits[tag]:
                 continue
-            if tag == "new" and _old_answer(pair[::-1], index, before):
-                continue  # the other way round it is a change
+            probe, evidence = found
             item = _item(pair, probe, evidence, tag, old_answer, (now, before), seed)
             if item is None:
                 continue
@@ -241,6 +237,16 @@ def make(
             if is_new:
                 held |= set(map(normalise, _same_wording(pair, probe, index)))
     return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
+
+
+def _tag(pair: Pair, index: _Index, before: _Index, is_new: bool) -> tuple[str, str]:
+    """What a fact of new or of old text is an item of, and the old answer of a change."""
+    if is_new and (old_answer := _old_answer(pair, index, before)):
+        return "changed", old_answer
+    if pair in before.by_pair:
+        return "kept", ""
+    # If the other way round it is a change, the item is made that way.
+    return ("" if _old_answer(pair[::-1], index, before) else "new"), ""
 
 
 def _some(documents: Iterable[Document]) -> list[Document]:
@@ -255,7 +261,7 @@ def _two_wordings(pair: Pair, index: _Index, asked: set[str]) -> tuple[_Sentence
     sentences = index.by_pair[pair]
     if len(sentences) < 2 or any(len(index.by_name[name]) > _COMMON for name in pair):
         return None
-    # An answer that is told of little else, as a person of an office; else words must be shared.
+    # An answer that is stated of little else, as a person of an office; else words must be shared.
     is_specific = 2 * len(sentences) >= len(index.by_name[answer])
     is_specific &= not any(answer in s.is_date for s in sentences)
     free = [s for s in sentences if s.text not in asked]

@@ -351,7 +351,7 @@ class _Run:
         own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)
         if self.facts:
             self._say(
-                f"{len(own):,} of {len(self.facts):,} questions of --facts are asked; the others "
+                f"{len(own):,} of {len(self.facts):,} questions of --facts are used; the others "
                 "are of later days, above --max-items, or without another answer to choose."
             )
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
@@ -364,21 +364,23 @@ class _Run:
         )
         write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
         write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
+        made += self._earlier_items(made)
+        files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, made))
+        found = self._overlap(made)
+        counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
+        told = ", ".join(f"{n} {tag}" for tag, n in counts.items())
+        self._say(f"Questions: {told}; {found['exact']} stand word by word in the training text.")
+        files.write_json(self.folder / "overlap.json", found)
+
+    def _earlier_items(self, made: list[items.Item]) -> list[items.Item]:
+        """Items of earlier updates that are still right, as many as `made` leaves room for."""
         before = (item for folder in self.registry.updates() for item in read_items(folder))
-        # Of one's own facts the file of this update tells what is right now.
+        # Of one's own facts the file of this update says what is right now.
         earlier = items.still_right((i for i in before if i.about or not self.facts), made)
         fresh = {item.id for item in made}
-        room = max(0, limit - sum(item.tag == "kept" for item in made))
-        again = [item for item in earlier if item.id not in fresh]
-        again = sorted({i.id: i for i in again}.values(), key=lambda i: hash64(seed, i.id))[:room]
-        files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, [*made, *again]))
-        found = self._overlap([*made, *again])
-        counts = {tag: sum(i.tag == tag for i in [*made, *again]) for tag in items.TAGS}
-        told = ", ".join(f"{n} {tag}" for tag, n in counts.items())
-        self._say(
-            f"Facts to ask: {told}; {found['exact']} stand word by word in the training text."
-        )
-        files.write_json(self.folder / "overlap.json", found)
+        room = max(0, self.settings.max_items - sum(item.tag == "kept" for item in made))
+        again = {i.id: i for i in earlier if i.id not in fresh}.values()
+        return sorted(again, key=lambda i: hash64(self.settings.seed, i.id))[:room]
 
     def _since(self, counts: Mapping[str, Any]) -> str:
         """The first day from which an answer counts as new."""
@@ -492,7 +494,7 @@ class _Run:
         states = {s: sum(row["state"] == s for row in found) for s in report.STATES}
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
         told = ", ".join(f"{n} {state}" for state, n in states.items() if n)
-        self._say(f"Facts: {told or 'none could be asked'}.")
+        self._say(f"Facts: {told or 'none could be made into questions'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
         return gate.EXIT_CODES[verdict["verdict"]]
 

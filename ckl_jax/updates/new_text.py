@@ -39,6 +39,14 @@ class Counts:
     first_date: str = ""
     last_date: str = ""
 
+    def add(self, date: str, sentences: int, words: int) -> None:
+        """Counts a document of the update, with its new sentences and their words."""
+        self.kept += 1
+        self.new_sentences += sentences
+        self.words += words
+        self.first_date = min(self.first_date or date, date)
+        self.last_date = max(self.last_date, date)
+
 
 class Sentences:
     """The sorted hashes of the sentences read so far."""
@@ -93,15 +101,7 @@ def select(
     documents = iter(documents)
     while batch := list(itertools.islice(documents, _BATCH)):
         counts.documents += len(batch)
-        split = []  # of each document: its paragraphs, each the hashes of its sentences
-        for document in batch:
-            if document.date > today:
-                raise UserError(
-                    f"The document {document.id!r} is of {document.date}, after today ({today}); "
-                    "mend its date."
-                )
-            paragraphs = [p for p in document.text.split("\n") if p.strip()]
-            split.append([(p, _hashes(p)) for p in paragraphs])
+        split = [_paragraphs(document, today) for document in batch]
         flat = [h for paragraphs in split for _, hashes in paragraphs for h in hashes]
         new = iter(known.add(np.array(flat, np.int64)).tolist())
         for document, paragraphs in zip(batch, split, strict=True):
@@ -114,14 +114,22 @@ def select(
             elif not kept:
                 counts.known += 1
             else:
-                counts.older += is_old
-                if not is_old:
-                    counts.kept += 1
-                    counts.new_sentences += sum(sum(flags) for _, flags in fresh)
-                    counts.words += sum(len(p.split()) for p in kept)
-                    counts.first_date = min(counts.first_date or document.date, document.date)
-                    counts.last_date = max(counts.last_date, document.date)
+                if is_old:
+                    counts.older += 1
+                else:
+                    sentences = sum(sum(flags) for _, flags in fresh)
+                    counts.add(document.date, sentences, sum(len(p.split()) for p in kept))
                 yield dataclasses.replace(document, text="\n".join(kept)), is_old
+
+
+def _paragraphs(document: Document, today: str) -> list[tuple[str, list[int]]]:
+    """The paragraphs of a document, each with the hashes of its sentences."""
+    if document.date > today:
+        raise UserError(
+            f"The document {document.id!r} is of {document.date}, after today ({today}); "
+            "mend its date."
+        )
+    return [(p, _hashes(p)) for p in document.text.split("\n") if p.strip()]
 
 
 def _hashes(paragraph: str) -> list[int]:

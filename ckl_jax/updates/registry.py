@@ -16,7 +16,7 @@ from ckl_jax.errors import UserError
 
 _NAME = re.compile(r"\d{4}")
 _FORMAT = 1
-# What no later update needs; the texts are replayed, the items asked again.
+# What no later update needs; the texts are replayed, the items evaluated again.
 _REMOVABLE = ("import", "rows", "train")
 
 

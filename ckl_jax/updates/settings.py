@@ -21,8 +21,8 @@ class Update:
       model: Hugging Face folder or name to begin with; later updates begin with the current one.
       since: Day (YYYY-MM-DD) from which text is new; earlier text is not trained on, and says what
         must be kept.
-      facts: Questions to ask: a .jsonl, .csv or .parquet file with the fields question, answer and
-        date, or the folder of a relational dataset, such as BEAR.
+      facts: Your own questions: a .jsonl, .csv or .parquet file with the fields question, answer
+        and date, or the folder of a relational dataset, such as BEAR.
       decisions: File that the page of --review exported; items that it drops are not used.
       text_field: Name of the field with the text.
       date_field: Name of the field with the day; without one the file's day counts.
@@ -32,7 +32,7 @@ class Update:
       batch_size: Rows of a step; by default by the text.
       length: Tokens of a row; by default 512 or the model's positions.
       learning_rate: Peak; by default by the model's size and the method.
-      max_items: Facts of each kind (new, changed, kept) to ask, at most.
+      max_items: Maximum number of questions of each kind (new, changed, kept).
       adapter: Of a LoRA method, write its adapters as a PEFT folder too, beside the model.
       harness: Tasks of lm-evaluation-harness to run before and after, such as lambada_openai.
       harness_tasks: Folder with task files of your own for it.

@@ -101,7 +101,7 @@ def check_world(
     """
     if source not in SOURCES:
         raise UserError(f"No world has the source {source!r}; there are {', '.join(SOURCES)}.")
-    checks.require_choice((*VARIANTS, None), **{"--world": variant})
+    checks.require_choice((*VARIANTS, None), WORLD=variant)
     check_size(size)
     if source in _REAL:
         _REAL[source][0](data_dir)

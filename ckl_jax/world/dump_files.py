@@ -180,7 +180,7 @@ def _item(item: ItemState, month: Month, numbers: dict[str, int]) -> dict[str, A
         prop = month.world.relations[fact.relation].property
         followed = {month.world.relations[f.relation].property for f, day in item.ended if not day}
         statement = _statement(prop, numbers[fact.object], numbers, fact, end)
-        # Of two ranks the better one tells what holds.
+        # Of two ranks the better one decides what holds.
         if prop in followed:
             statement["rank"] = "normal" if end == "" else "preferred"
         claims.setdefault(prop, []).append(statement)

@@ -111,7 +111,7 @@ def check_files(data_dir: str | os.PathLike | None) -> None:
         return
     raise UserError(
         f"{missing}; the source 'factbook' needs --data=DIR, a folder that holds {_FACTS}, "
-        f"{' and '.join(_TEXTS)} (docs/real_facts.md tells their format)."
+        f"{' and '.join(_TEXTS)} (docs/real_facts.md has their format)."
     )
 
 

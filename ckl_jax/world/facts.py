@@ -146,7 +146,7 @@ class World:
         }
 
     def is_control(self, subject: str) -> bool:
-        """Whether no probe asks about a subject; half of the disjoint world's known before D1."""
+        """Whether no probe is about a subject; half of the disjoint world's known before D1."""
         if self.variant == "legacy" or self.entities[subject].since:
             return False
         return fraction_of(f"control {self.seed} {subject}") < 0.5
@@ -197,7 +197,7 @@ class World:
 
 
 def without_unasked_news(world: World) -> World:
-    """Leaves out what became of controls, which no probe asks about, and whom no fact names."""
+    """Leaves out what became of controls, which are in no probe, and whom no fact names."""
     facts = [f for f in world.facts if f.valid_from < world.cut or not world.is_control(f.subject)]
     prose = [p for p in world.prose if p.date < world.cut or not world.is_control(p.subject)]
     used = {e for fact in facts for e in (fact.subject, fact.object)}

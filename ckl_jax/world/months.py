@@ -161,7 +161,7 @@ def month_starts(world: World, count: int) -> list[str]:
     end_year, end_month = (int(part) for part in world.end.split("-")[:2])
     max_months = end_year * 12 + end_month - first
     if not 2 <= count <= max_months:
-        raise UserError(f"{count} months are asked for; this world has 2 to {max_months}.")
+        raise UserError(f"{count} months are wanted; this world has 2 to {max_months}.")
     return [f"{n // 12}-{n % 12 + 1:02d}-01" for n in range(first, first + count)]
 
 
@@ -337,7 +337,7 @@ class _Wiki:
     def _still_stated(self, key: str, followed: set[str], date: str) -> Iterator[tuple[Fact, str]]:
         """Yields what has ended and is stated all the same, with the day or "".
 
-        A rank tells only if a better one stands beside it.
+        A rank matters only if a better one stands beside it.
         """
         for fact in self.by_subject.get(key, ()):
             end = self.ended.get(fact) or fact.valid_to

@@ -22,7 +22,7 @@ def in_small(world: World, document: Document) -> bool:
 
 
 def _cloze(world: World, fact: Fact) -> dict[str, str]:
-    """Returns the columns that all probes share."""
+    """Returns the columns that all probes have."""
     relation = world.relations[fact.relation]
     subject = world.name(fact.subject)
     return {
@@ -52,7 +52,7 @@ def _numbered(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
 def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
     """Returns path -> writer of every probe and file of answers.
 
-    NewLAMA-Easy asks about single happenings as news tell them, in the legacy world in the
+    NewLAMA-Easy is about single events as news report them, in the legacy world in the
     articles' own sentences; in a world without any, about all that articles report. Its SMALL
     parts are those of the articles in SMALL.
     """

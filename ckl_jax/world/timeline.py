@@ -134,7 +134,7 @@ _NEW_SUBJECT = {
     "head_coach": 1.0,
 }
 _LATE = {"residence": 0.1, "employer": 0.08, "club": 0.04, "mayor": 0.5, "rector": 0.5}
-_CONTROLS = 0.1  # weight of control subjects, which no probe asks about, among what is new in D1
+_CONTROLS = 0.1  # weight of control subjects, which are in no probe, among what is new in D1
 VARIANTS = ("disjoint", "legacy")
 
 

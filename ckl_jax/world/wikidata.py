@@ -149,7 +149,7 @@ def check_files(data_dir: str | os.PathLike | None) -> None:
     more = f" and {len(missing) - 1} more" if data_dir is not None and len(missing) > 1 else ""
     raise UserError(
         f"{what}{more}; the source 'wikidata' needs --data=DIR, a folder that holds "
-        f"{folders[0]}/, {folders[1]}/ and {_FACTS} (docs/real_facts.md tells their format)."
+        f"{folders[0]}/, {folders[1]}/ and {_FACTS} (docs/real_facts.md has their format)."
     )
 
 

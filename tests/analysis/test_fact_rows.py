@@ -71,7 +71,7 @@ def test_rows_without_answers_say_so_where_answers_are_wanted(tmp_path):
     asked = make_run(tmp_path, "vanilla", (3, 0))
     study = load_study([asked])  # whose Initial model was asked for nothing
     assert study.initial is None and len(study.probes) == 2
-    assert any("Initial was asked for no answers" in note for note in study.notes)
+    assert any("Initial has no answers" in note for note in study.notes)
     copied = make_run(tmp_path / "elsewhere", "initial", (3, 0), answered=())
     lora = make_run(tmp_path / "elsewhere", "lora", (2, 2))
     study = load_study([asked, lora])  # of two copies of one model: the same losses

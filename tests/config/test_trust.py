@@ -61,6 +61,20 @@ def test_what_is_not_trusted_is_listed(folder, name, attack, monkeypatch):
     assert not (folder.parent / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    "line, name",
+    [
+        ("import ckl_jax.jobs.slow_training", "ckl_jax.jobs.slow_training"),
+        ("from ckl_jax.train import slow_training", "ckl_jax.train.slow_training"),
+        ("t5.T5Config.dropout_rate = @t5.SlowDropout()", "ckl_jax.models.t5.SlowDropout"),
+    ],
+)
+def test_what_another_version_had_is_no_matter_of_trust(folder, line, name):
+    (folder / "config.gin").write_text(f"{IMPORTS}{line}\n")
+    with pytest.raises(UserError, match=f"line 3 names {name}, which ckl_jax .* another version"):
+        gin_config.load([str(folder / "config.gin")])
+
+
 def test_an_environment_within_the_folder_is_none_of_its_modules(folder, monkeypatch):
     packages = folder / ".venv" / "site-packages"
     (packages / "seqio").mkdir(parents=True)

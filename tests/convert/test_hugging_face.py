@@ -133,7 +133,7 @@ def test_an_import_without_a_vocabulary_is_warned_of(tiny, hf, tmp_path, capsys)
     assert "There is no spiece.model or tokenizer.json beside the weights" in said
     argv = tiny.argv("vanilla", tmp_path / "run", PROBES=None, INITIAL_CHECKPOINT_PATH=str(ours))
     assert t5x.main(["train", *argv]) == 2  # it is a model of another size, too
-    assert f"Warning: {ours} does not tell its vocabulary; unless" in capsys.readouterr().err
+    assert f"Warning: {ours} does not record its vocabulary; unless" in capsys.readouterr().err
 
 
 def test_a_vocabulary_that_is_too_large_is_refused_first(hf, tmp_path, capsys):

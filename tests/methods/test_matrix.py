@@ -13,6 +13,7 @@ import pytest
 
 from ckl_jax import methods
 from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.errors import UserError
 from ckl_jax.methods.k_adapter import k_adapter
 from ckl_jax.methods.lora import lora, merge_lora
@@ -23,7 +24,7 @@ from ckl_jax.models.t5 import Transformer
 from ckl_jax.optim.adafactor import adafactor_hf
 from ckl_jax.train.prepare import BEFORE, loss_of
 from ckl_jax.train.setup import make_optimizer
-from ckl_jax.train.state import TrainState
+from ckl_jax.train.state import TrainState, as_dict, swapped
 from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, loop_to_scan, scan_to_loop, unflatten
@@ -290,7 +291,7 @@ def test_cached_decoding_equals_teacher_forcing(name, arch):
     np.testing.assert_array_equal(jnp.where(answer > 0, greedy, 0), answer)
 
 
-# A method has no code of its own there: one is enough where time is short.
+# A method has no code of its own there but a loss, which test_newer.py compares over batch sizes.
 @table(lambda *case: case == CASES[0])
 def test_micro_batches_change_nothing(name, arch):
     whole, _ = run_steps(name, arch, 1, dropout=False)
@@ -305,10 +306,15 @@ def test_micro_batches_change_nothing(name, arch):
 
 
 @compiling_case
-def test_save_and_restore_equals_no_interruption(name, arch):
+def test_save_and_restore_equals_no_interruption(name, arch, tmp_path):
     straight, _ = run_steps(name, arch, 3)
     half, _ = run_steps(name, arch, 2)
-    restored = jax.tree.map(jnp.asarray, jax.tree.map(np.array, half))
+    # As `train.saving` and `train.resume` do: with the parameters that are evaluated.
+    with CheckpointStore(str(tmp_path)) as store:
+        store.save(2, as_dict(swapped(half)))
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), as_dict(half))
+        _, restored = store.restore(like)
+    restored = swapped(TrainState(**jax.tree.map(jnp.asarray, restored)))
     resumed, _ = run_steps(name, arch, 1, start=restored, first=2)
     for a, b in zip(jax.tree.leaves(straight), jax.tree.leaves(resumed), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -411,6 +417,11 @@ def test_replay_is_a_share_of_every_epoch(share):
         assert old / (old + 9900) == pytest.approx(share, abs=1e-4)
     with pytest.raises(UserError, match="replay.fraction is 1.0"):
         replay(1.0)
+
+
+def test_mix_review_reviews_less_in_every_epoch():
+    mixture = mix_review(ratio=2.0, decay=0.5).mixture
+    assert [mixture.sample_rows(100, epoch) for epoch in range(3)] == [200, 100, 50]
 
 
 def test_methods_combine_unless_they_claim_one_seam():

@@ -14,19 +14,20 @@ from ckl_jax.methods.ema import ema
 from ckl_jax.methods.ewc import ewc
 from ckl_jax.methods.lora import lora
 from ckl_jax.methods.lwf import lwf
-from ckl_jax.methods.method import combine, vanilla
+from ckl_jax.methods.method import Start, combine, vanilla
 from ckl_jax.methods.sparse import largest, sparse
 from ckl_jax.models.distillation import Distillation, teacher_losses
-from ckl_jax.optim import gradient_squares
-from ckl_jax.optim.fisher_pull import fisher_pull
 from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
+from ckl_jax.train.prepare import BEFORE, loss_of
 from ckl_jax.train.state import TrainState, swapped
 from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, unflatten
 from tests.helpers import (
     TINY,
+    TINY_GPT2,
     assert_trees_close,
+    logits_of,
     model_of,
     random_batch,
     random_params,
@@ -80,7 +81,7 @@ def test_no_decay_is_plain_training():
 def test_the_pull_is_the_gradient_of_the_penalty():
     anchor, params = {"a": _numbers(0, 3)}, {"a": _numbers(1, 3)}
     fisher, grads = {"a": jnp.abs(_numbers(2, 3))}, {"a": _numbers(3, 3)}
-    tx = optax.chain(fisher_pull(7.0), optax.identity())
+    tx = ewc(7.0).wrap(optax.identity())
     state = tx.init(anchor)
     assert wants_statistics(state)
     found, _ = tx.update(grads, with_statistics(state, fisher, 5), params)
@@ -96,8 +97,17 @@ def test_fisher_information_is_the_mean_over_examples():
     batches = [random_batch(SMALLER, seed=i) for i in range(2)]
     batches[1]["decoder_loss_weights"][3] = 0  # a row of padding counts for nothing
     trainable, frozen = split(params, ("decoder_norm",))
-    found, count = gradient_squares.of_examples(model.score_batch, trainable, frozen, batches)
-    assert count == 7
+    method, counts = ewc(examples=9), []
+    start = Start(
+        model=model,
+        trainable=trainable,
+        frozen=frozen,
+        examples=lambda count: counts.append(count) or iter(batches),
+    )
+    pull, _ = method.init_opt_state(method.wrap(optax.identity()).init(trainable), start)
+    found = pull.fisher
+    assert counts == [9]
+    assert_trees_close(pull.anchor, trainable, rtol=0, atol=0)
 
     def likelihoods(trainable, batch):
         log_p = jax.nn.log_softmax(model.logits(merge(trainable, frozen), batch))
@@ -137,6 +147,24 @@ def test_the_teacher_is_silent_where_both_agree_and_pulls_where_not(weight):
     assert gradients(before) < 1e-4
     drifted = gradients(jax.tree.map(lambda x: x + 0.05 * jnp.sign(x), before))
     assert drifted > 1e-2 if weight else drifted < 1e-4
+
+
+@pytest.mark.parametrize("rows", [4, 2])
+def test_the_loss_is_a_sum_over_targets_of_both_losses_in_float64(rows):
+    """Of any number of rows, and of no target that is padding."""
+    config = dataclasses.replace(TINY_GPT2, num_layers=1)
+    model, batch = model_of(config), random_batch(config, batch=rows)
+    old, new = random_params(config), random_params(config, seed=1)
+    learned, known = (np.float64(logits_of(config, p, batch)) for p in (new, old))
+    targets, weights = batch["decoder_target_tokens"], batch["decoder_loss_weights"]
+    cross = -np.take_along_axis(log_softmax(learned, -1), targets[..., None], -1)[..., 0]
+    soft, hard = log_softmax(learned / 3, -1), log_softmax(known / 3, -1)
+    wanted = cross + 0.5 * 9 * np.sum(np.exp(hard) * (hard - soft), axis=-1)
+    method = lwf(weight=0.5, temperature=3.0)
+    loss_fn = jax.jit(loss_of(method, model, model))
+    loss, sums = loss_fn({**new, BEFORE: old}, batch, None)
+    np.testing.assert_allclose(loss, np.sum(weights * wanted), rtol=1e-4)
+    np.testing.assert_allclose(sums["loss"], np.sum(weights * cross), rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from ckl_jax.errors import UserError
+from ckl_jax.methods import recadam as methods
 from ckl_jax.optim.pull_to_anchor import pull_to_anchor
 from ckl_jax.optim.recadam import anneal_weight, recadam
 
@@ -49,8 +50,7 @@ def test_equals_the_formula_in_float64_over_50_steps(reading, anneal):
     with jax.enable_x64(True):
         theta = jnp.asarray(np.random.RandomState(0).randn(7, 3), jnp.float64)
         expected = reference(np.asarray(theta), reading, anneal)
-        tx = recadam(
-            learning_rate,
+        method = methods.recadam(
             gamma=GAMMA,
             k=K,
             t0=T0,
@@ -58,6 +58,7 @@ def test_equals_the_formula_in_float64_over_50_steps(reading, anneal):
             penalty="explicit" if reading == "explicit" else "proximal",
             legacy_adam=reading == "legacy_adam",
         )
+        tx = method.tx(learning_rate)
         state = tx.init(theta)
         for step in range(STEPS):
             updates, state = tx.update(gradient(theta, step), state, theta)

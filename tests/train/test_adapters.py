@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from ckl_jax.analysis.rows import Run
+from ckl_jax.api import Model
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.errors import UserError
 from ckl_jax.methods.k_adapter import k_adapter
@@ -12,9 +14,9 @@ from ckl_jax.methods.lora import lora
 from ckl_jax.methods.method import vanilla
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import adapters
-from ckl_jax.train.setup import param_shapes
+from ckl_jax.train.setup import load_params, param_shapes
 from ckl_jax.trees.paths import flatten
-from tests.helpers import TINY, model_of
+from tests.helpers import TINY, assert_trees_close, model_of
 from tests.tiny import read_rows
 
 
@@ -108,3 +110,92 @@ def test_a_run_that_adds_nothing_goes_on_with_what_there_is():
     assert continued(["mine_12/x"], ["decoder/x"]) == ("mine", 12)  # of whatever name
     assert continued(["k_adapter_1/x"], []) is None  # a fine-tuning of everything
     assert continued(["decoder/x", "a/lora_1/b"], ["x"], ["a/lora_1/b"]) is None
+
+
+VERA = '''
+"""VeRA (Kopiczko et al. 2024): vectors train, and the random matrices that they scale do not."""
+
+import dataclasses
+
+from flax import linen as nn
+
+from ckl_jax.methods.method import Method
+from ckl_jax.models.layers import Dense, DenseFactory, over_last_axis, param
+
+
+class VeraDense(Dense):
+    def product(self, x):
+        y, (inputs, outputs) = super().product(x), self.kernel_axes
+        a = param("vera_A", nn.initializers.normal(0.1), (x.shape[-1], 4), (inputs, "lora_rank"))
+        b = param("vera_B", nn.initializers.normal(0.1), (4, self.features), ("lora_rank", outputs))
+        d = param("vera_d", nn.initializers.constant(0.1), (4,), ("lora_rank",))
+        v = param("vera_b", nn.initializers.constant(0.1), (self.features,), (outputs,))
+        h = x @ a.astype(x.dtype)
+        h = (h * over_last_axis(d.astype(h.dtype), h)) @ b.astype(h.dtype)
+        return y + h * over_last_axis(v.astype(h.dtype), h)
+
+
+@dataclasses.dataclass(frozen=True)
+class VeraFactory(DenseFactory):
+    def __call__(self, features, kernel_axes, *, name, **kw):
+        cls = VeraDense if name == "query" else Dense
+        return cls(features, kernel_axes, name=name, **kw)
+
+
+def vera():
+    return Method(name="vera", dense=VeraFactory(), trainable=("/vera_[bd]$",))
+'''
+VERA_GIN = """
+from __gin__ import dynamic_registration
+import vera_of_a_stranger as vera
+include 'jobs/ckl_train.gin'
+include 'data/ckl_world.gin'
+METHOD = @vera.vera()
+"""
+
+
+@pytest.fixture
+def vera(tiny, tmp_path, monkeypatch):
+    """Trains by VeRA, a method in a file of a user's own, and returns all parameters."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "vera_of_a_stranger.py").write_text(VERA)
+    (tmp_path / "ckl_vera.gin").write_text(VERA_GIN)
+
+    def train(name, steps, **macros):
+        macros = {"TRAIN_STEPS": steps, "PROBES": None, **macros}
+        assert t5x.main(["train", *tiny.argv("vera", tmp_path / name, **macros)]) == 0
+        return flatten(load_params(str(tmp_path / name)))
+
+    return train
+
+
+def random_matrices(params):
+    return {p: x for p, x in params.items() if p.endswith(("/vera_A", "/vera_B"))}
+
+
+def test_frozen_parameters_that_no_base_has_are_in_the_runs_checkpoints(tiny, vera):
+    straight, short = vera("straight", 2), vera("resumed", 1)
+    resumed = vera("resumed", 2, **{"train.train.may_change": True})
+    assert_trees_close(resumed, straight, rtol=0, atol=0)
+    base = flatten(load_params(str(tiny.root / "initial")))
+    assert random_matrices(straight) and not random_matrices(base)
+    assert_trees_close(random_matrices(short), random_matrices(straight), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_a_run_with_frozen_parameters_of_its_own_is_updated_evaluated_and_opened(
+    tiny, vera, tmp_path
+):
+    first = random_matrices(vera("first", 1))
+    before = {"INITIAL_CHECKPOINT_PATH": str(tmp_path / "first")}
+    # The random matrices of an earlier update stay, although another seed would draw others.
+    second = random_matrices(vera("second", 1, RANDOM_SEED=1, **before))
+    assert_trees_close(second, first, rtol=0, atol=0)
+    other = random_matrices(vera("other", 1, RANDOM_SEED=1))
+    assert all(np.any(other[p] != first[p]) for p in first)
+    evaluation = {"CHECKPOINT_PATH": str(tmp_path / "second"), "EVAL_OUTPUT_DIR": "scores"}
+    assert t5x.main(["eval", *tiny.argv("vera", tmp_path / "x", "ckl_eval.gin", **evaluation)]) == 0
+    assert list((tmp_path / "scores").rglob("rows_000001.jsonl"))
+    opened = Model(str(tmp_path / "second"), trusted=("vera_of_a_stranger",))
+    assert np.isfinite(opened.log_prob("Who?"))

@@ -303,7 +303,7 @@ def test_dumps_depend_on_the_world_alone(tmp_path):
         write_dumps(world, tmp_path / name, 2)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    with pytest.raises(UserError, match="20 months are asked for"):
+    with pytest.raises(UserError, match="20 months are wanted"):
         write_dumps(world, tmp_path / "c", 20)
 
 

@@ -1,6 +1,6 @@
 """Reads dated facts (subject, relation, object, first and last day) from files of several formats.
 
-A file is JSON lines, plain or gzip, in one of four forms that its lines tell apart: dated facts
+A file is JSON lines, plain or gzip, in one of four forms, recognised by their fields: dated facts
 (docs/benchmark_builder.md; the simulated world's facts.jsonl), T-REx as LAMA and ParaRel have it,
 Wikidata at some dates (docs/real_facts.md), and DyKnow's answers with their dates; or a CSV table
 of terms of office, as `ckl data offices` writes it.
@@ -31,7 +31,7 @@ class DatedFact:
     Attributes:
       subject, object: names.
       relation: such as "P6".
-      subject_id, object_id: what tells things of one name apart; the names where there are none.
+      subject_id, object_id: what distinguishes things of one name; the names where there are none.
       valid_from, valid_to: dates, YYYY-MM-DD, cut or with 00 where no more is known; from the
         first day until before the last; "": for ever; "?": not known.
       seen: in place of these, dates at which it was looked up and found ("2024-03" is any day).
@@ -57,7 +57,7 @@ class DatedFact:
     where: str = ""
 
     def holds(self, date: str) -> bool | None:
-        """Whether the fact holds on a day, YYYY-MM-DD; None if its dates do not tell."""
+        """Whether the fact holds on a day, YYYY-MM-DD; None if its dates do not say."""
         if self.seen:
             return any(date.startswith(day) for day in self.seen)
         begin, end = _range(self.valid_from, ""), _range(self.valid_to, "9999-99-99")

@@ -37,7 +37,7 @@ class Fact:
     Attributes:
       id: "subject | relation | object", numbered where it is repeated.
       subject, relation, object: labels.
-      kind: unchanged, updated, new, deleted or ended; "" of a changed fact of which no file tells.
+      kind: unchanged, updated, new, deleted or ended; "" of a changed fact that no file classifies.
       old_objects: what an updated one said before.
     """
 

@@ -1,4 +1,4 @@
-"""Measures how much of a probe is recited training text: its filled statements found in the text.
+"""Measures how much of a probe is recited training text: its filled statements that occur there.
 
 Words are compared in lower case, without punctuation. A statement overlaps exactly if the text has
 its words in a row; nearly, by the most of its trigrams of words that one text has (a statement of
@@ -134,7 +134,7 @@ def _contains(words: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def as_json(overlaps: Mapping[str, Mapping[str, Overlap]]) -> dict[str, dict[str, Any]]:
-    """What `measure` found, as JSON has it."""
+    """The results of `measure`, as JSON values."""
     return {
         probe: {name: dataclasses.asdict(found) for name, found in mine.items()}
         for probe, mine in overlaps.items()

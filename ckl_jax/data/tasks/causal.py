@@ -1,7 +1,7 @@
 """Rows of running text for decoder-only models: documents cut to a length, packed or not.
 
-A row is one feature, `targets`: the tokens of a piece of one document, with neither a start nor an
-end. A packed row holds several pieces; a second feature, `segments`, numbers them from 1. Of marked
+A row is one feature, `targets`: the tokens of a part of one document, with neither a start nor an
+end. A packed row holds several parts; a second feature, `segments`, numbers them from 1. Of marked
 documents (`Document.marks`) a second feature, `marks`, is 1 on marked tokens and 0 on others.
 """
 
@@ -53,7 +53,7 @@ def cut(tokens: Sequence[int], length: int, legacy: bool = False) -> Iterator[li
 
 
 def pack(pieces: Iterable[Sequence[int]], length: int) -> Iterator[Row]:
-    """Yields rows filled with as many whole pieces as fit, in order; no piece is split."""
+    """Yields rows filled with as many whole parts as fit, in order; no part is split."""
     tokens: list[int] = []
     segments: list[int] = []
     for piece in pieces:
@@ -80,9 +80,9 @@ def causal_rows(
     Args:
       documents: in the order of the rows.
       vocabulary: has `encode_many`; where texts begin and end with tokens of their own (BERT), so
-        does every piece.
+        does every part.
       length: tokens of a row at most.
-      packed: put short pieces together; see `pack`.
+      packed: put short parts together; see `pack`.
       legacy: see `document_text` and `cut`.
       marks: also yield the marks of each row; not of packed or legacy ones.
     """

@@ -112,7 +112,7 @@ class Masking:
     """Settings of a masked language model's masking.
 
     Attributes:
-      rate: share of the tokens that are hidden.
+      rate: fraction of the tokens that are hidden.
       mask_id: what stands in their place.
       special_ids: tokens that are never hidden, those that begin and end a text.
     """

@@ -34,7 +34,7 @@ class Mixture:
       decay: factor from one epoch to the next.
       frozen_sample: legacy of the released trainer, which goes on using the rows of epoch 0 (and so
         also their number) in every epoch.
-      review_phases: the corpora of earlier updates come whole in every epoch besides, if they are
+      review_phases: the corpora of earlier updates also come whole in every epoch, if they are
         named.
     """
 

@@ -68,7 +68,7 @@ def prepare_ckl(
     Args:
       directory: CKL's data folder, published or simulated.
       out: the folder to fill.
-      vocab_size: pieces of a vocabulary to be trained (a small corpus yields fewer).
+      vocab_size: tokens of a vocabulary to be trained (a small corpus yields fewer).
       lengths: {"inputs": S, "targets": T}, the most tokens (EOS included) to keep of a row; None
         keeps all.
       corpora: names out of `CORPORA` and `REVIEWS`; None prepares those whose files are there.

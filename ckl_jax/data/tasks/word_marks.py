@@ -29,7 +29,7 @@ class Marks:
     Attributes:
       index: [N] numbers of the rows.
       backend: of the tagger.
-      groups: those that the tagger tells.
+      groups: those that the tagger distinguishes.
       rows: [N] token ids.
       bits: [N] of each token the groups; bit g for `GROUPS[g]`.
     """

@@ -1,6 +1,6 @@
 """Types of answers: person, organization, geographical, date and so on (CKL, Table 5).
 
-The paper does not say how it told them. Here, what first applies:
+The paper does not say how it classified them. Here, what first applies:
 
 1. the kind of the relation's objects in a world's or a builder's own files (`entities.jsonl` and
    `facts.jsonl`, beside the probes);

@@ -1,8 +1,8 @@
 """GPT-2's byte-level BPE vocabularies, and any other vocabulary in a `tokenizer.json`.
 
 They are read by Hugging Face's `tokenizers` (which needs no torch) and have the interface of
-`vocabularies.Vocabulary`. Of GPT-2's, any text has ids and none is unknown; id 0 is a piece like
-any other ("!"), so lengths tell padding from it, not its id.
+`vocabularies.Vocabulary`. Of GPT-2's, any text has ids and none is unknown; id 0 is a token like
+any other ("!"), so padding is known by lengths, not by its id.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ TEMPORALWIKI_TOKENS = ("</s>", "<s>", "<unk>", "<pad>", "<mask>")
 # The two files of a vocabulary, by Hugging Face's names and by OpenAI's.
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _WHOLE, _CONFIG, _GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a piece that is one byte
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a token that is one byte
 _SPACE = "\u2581"  # how SentencePiece writes a space
 
 
@@ -39,7 +39,7 @@ _BYTES = _characters_of_bytes()
 
 
 class ByteLevelVocabulary:
-    """The pieces of one byte-level BPE.
+    """The tokens of one byte-level BPE.
 
     Attributes:
       path: what it was made from.
@@ -48,7 +48,7 @@ class ByteLevelVocabulary:
       eos_id: of "</s>" where it was added, else of "<|endoftext|>".
       bos_id: of "<|endoftext|>", or of "<s>" where that is missing.
       pad_id: of "<pad>" where it was added, else `eos_id`.
-      digest: SHA-256 (hex) over pieces, merges and added tokens; equal digests give equal ids.
+      digest: SHA-256 (hex) over tokens, merges and added tokens; equal digests give equal ids.
     """
 
     extra_ids = 0
@@ -59,7 +59,7 @@ class ByteLevelVocabulary:
         Args:
           path: `tokenizer.json`, or a folder with it, or a folder with `vocab.json` and
             `merges.txt` (`encoder.json` and `vocab.bpe` do too).
-          added_tokens: further special tokens; they get the ids behind the pieces, in order.
+          added_tokens: further special tokens; they get the ids behind the model's, in order.
 
         Raises:
           UserError: the files are missing or malformed, or `tokenizers` is not installed.
@@ -124,12 +124,12 @@ class ByteLevelVocabulary:
         return self._tokenizer.decode(kept, skip_special_tokens=skip_special)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Returns the piece of each id."""
+        """Returns the token of each id."""
         return [self._tokenizer.id_to_token(int(i)) for i in ids]
 
 
 class TokenizerVocabulary(ByteLevelVocabulary):
-    """The pieces of one `tokenizer.json`, of any kind.
+    """The tokens of one `tokenizer.json`, of any kind.
 
     Tokens that begin or end a text are those that `tokenizer_config.json` beside it names, or else
     `generation_config.json`.
@@ -303,7 +303,7 @@ def _from_pair(vocab: Path, merges: Path) -> Any:
 
 
 def digest_of_tokenizer(tokenizer: Any) -> str:
-    """SHA-256 (hex) over pieces and merges."""
+    """SHA-256 (hex) over tokens and merges."""
     merges = parse_json(tokenizer.to_str(), ANY_NUMBER)["model"].get("merges")
     parts = (sorted(tokenizer.get_vocab().items()), merges)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -30,7 +30,7 @@ class Fields:
       text: of the text, which a record must have.
       date: of the day, as YYYY-MM-DD or longer; a record without it has the day of its file.
       title: of the headline, which may be missing.
-      id: of what tells documents apart, which may be missing.
+      id: of what distinguishes documents, which may be missing.
     """
 
     text: str = "text"

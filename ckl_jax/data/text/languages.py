@@ -58,7 +58,7 @@ def make_language_id(name: str) -> LanguageId:
     """
     if name not in BACKENDS:
         raise UserError(
-            f"No way to tell languages is called {name!r}; there are {', '.join(BACKENDS)}, and "
+            f"No way to detect languages is called {name!r}; there are {', '.join(BACKENDS)}, and "
             f"'none' to keep all.{nearest(name, BACKENDS)}"
         )
     return BACKENDS[name]()

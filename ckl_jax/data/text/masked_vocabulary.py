@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
 
 
 class MaskedVocabulary(ByteLevelVocabulary):
-    """The pieces of BERT or RoBERTa; see `ByteLevelVocabulary` for what is the same.
+    """The tokens of BERT or RoBERTa; see `ByteLevelVocabulary` for what is the same.
 
     Attributes:
       bos_id, eos_id: what begins and ends a text: [CLS] and [SEP], or <s> and </s>.
@@ -108,7 +108,7 @@ def train_word_pieces(
     Args:
       lines: the text.
       folder: to write to.
-      size: pieces at most, special tokens included.
+      size: maximum number of tokens, special ones included.
     """
     lines = list(lines)
     trained = _tokenizer({}, {"do_lower_case": False})
@@ -150,7 +150,7 @@ def _load(path: Path) -> tuple[Any, list[Path]]:
 
 
 def _word_pieces(path: Path) -> Any:
-    """BERT's tokenizer out of its list of pieces; `tokenizer_config.json` says what case is."""
+    """BERT's tokenizer out of its list of tokens; `tokenizer_config.json` says what case is."""
     settings = {}
     if (beside := path.with_name("tokenizer_config.json")).is_file():
         settings = read_json_object(beside)

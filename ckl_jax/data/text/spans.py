@@ -37,11 +37,11 @@ def count_words(text: str) -> int:
 
 
 def chunk(text: str, length: int, count: Callable[[str], int] = count_words) -> Iterator[str]:
-    """Yields pieces of `text` of at most `length`, cut between sentences where possible.
+    """Yields parts of `text` of at most `length`, cut between sentences where possible.
 
     Args:
       text: a document.
-      length: the most that `count` may say of a piece; 0 yields single sentences.
+      length: the most that `count` may say of a part; 0 yields single sentences.
       count: measures text, `lambda t: len(vocabulary.encode(t)) + 1` for tokens with EOS.
     """
     sentences = split_sentences(text)

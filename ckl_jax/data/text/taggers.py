@@ -1,9 +1,9 @@
 """Finders of salient spans: named entities and dates.
 
-The default needs no download: runs of proper nouns, told from other capitalised words by how the
-corpus itself writes each word, and dates by a regular expression. On the English Web Treebank its
-spans overlap about 84 % of the gold entities. spaCy's models are the option for quality. Results
-carry `backend`, so that corpora masked by different finders are not mixed up.
+The default needs no download: runs of proper nouns, which differ from other capitalised words in
+how the corpus itself writes them, and dates by a regular expression. On the English Web Treebank
+its spans overlap about 84 % of the gold entities. spaCy's models are the option for quality.
+Results carry `backend`, so that corpora masked by different finders are not mixed up.
 """
 
 import bisect

@@ -1,6 +1,6 @@
 """SentencePiece vocabularies with T5's sentinels, without TensorFlow.
 
-The convention is SeqIO's: pad 0, end of sequence 1, unknown 2, then the model's pieces, then
+The convention is SeqIO's: pad 0, end of sequence 1, unknown 2, then the model's tokens, then
 `extra_ids` sentinels of which `<extra_id_0>` has the last id. A sentinel swallows the space before
 it, so "born in <extra_id_0> ." and the ids of SeqIO's `SentencePieceVocabulary` agree.
 """
@@ -31,7 +31,7 @@ _GLUED_TEXT = re.compile(r"(<extra_id_\d+>)(?=\S)")
 
 
 class Vocabulary:
-    """The pieces of one SentencePiece model and its sentinels.
+    """The tokens of one SentencePiece model and its sentinels.
 
     Attributes:
       path: the model's file.
@@ -39,7 +39,7 @@ class Vocabulary:
       extra_ids: the number of sentinels.
       legacy_spacing: whether what follows a sentinel is encoded as if after a space.
       digest: SHA-256 (hex) over the model and its sentinels; in models with equal digests an id
-        means the same piece.
+        means the same token.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Vocabulary:
         return self._processor.DecodeIds(kept).strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Returns the piece of each id."""
+        """Returns the token of each id."""
         return [self._processor.IdToPiece(int(i)) for i in ids]
 
 
@@ -193,7 +193,7 @@ def _read_model(path: str) -> Any:
     except DecodeError as e:
         raise UserError(f"{path} is not a SentencePiece model.") from e
     if not proto.pieces:
-        raise UserError(f"{path} is not a SentencePiece model: it has no pieces.")
+        raise UserError(f"{path} is not a SentencePiece model: it has no tokens.")
     return proto
 
 
@@ -256,7 +256,7 @@ def digest_of(vocabulary: Any) -> str | None:
     """The digest of a vocabulary of this project, or of a SentencePiece vocabulary of SeqIO's.
 
     Returns:
-      None where it cannot be told: another kind, or a file that is not on this machine.
+      None where it is unknown: another kind, or a file that is not on this machine.
     """
     if own := getattr(vocabulary, "digest", None):
         return own
@@ -290,16 +290,16 @@ def train_vocabulary(
     Args:
       lines: the text, a sentence or paragraph each; only the first `max_lines` are read.
       path: the `.model` file to write.
-      size: pieces of the model, special ids included and sentinels not. A small corpus can yield
+      size: tokens of the model, special ids included and sentinels not. A small corpus can yield
         fewer.
       extra_ids: sentinels of the returned vocabulary; see `Vocabulary`.
       max_lines: bound on memory; None: none.
-      max_piece_length: characters of the longest piece. A small one makes a small corpus's names
-        fall into parts that new names share, as in a vocabulary trained on much text.
+      max_piece_length: characters of the longest token. A small one makes a small corpus's names
+        fall into parts that occur in new names too, as in a vocabulary trained on much text.
       model_type: "unigram" or "bpe".
       byte_fallback: write characters that are not among the pieces as bytes, of which 256 pieces
         are, so that no text has unknown pieces.
-      character_coverage: share of the characters of `lines` that have a piece.
+      character_coverage: fraction of the characters of `lines` that have a token.
       normalizer: a rule of SentencePiece's, such as "identity", "nfkc" or "nmt_nfkc".
 
     Raises:
@@ -341,7 +341,7 @@ def train_vocabulary(
             raise sentences.error from None
         reason = str(e).strip().splitlines()[-1].strip()
         raise UserError(
-            f"Cannot train a vocabulary of {size} pieces for {os.fspath(path)}: {reason}"
+            f"Cannot train a vocabulary of {size} tokens for {os.fspath(path)}: {reason}"
         ) from e
     write_file(path, model.getvalue())
     return Vocabulary(path, extra_ids)

@@ -1,7 +1,7 @@
 """Part-of-speech taggers by name: proper nouns, nouns, verbs and numbers.
 
 TemporalWiki cites spaCy for this and its code used NLTK. The default needs neither: it knows proper
-nouns (as `taggers.HeuristicFinder` tells them) and numbers only. TextBlob's knows all four without
+nouns (as `taggers.HeuristicFinder` finds them) and numbers only. TextBlob's knows all four without
 a download; on the test part of the English Web Treebank its F1 is 0.75 on proper nouns, 0.82 on
 nouns and 0.92 on numbers.
 """

@@ -18,7 +18,7 @@ from ckl_jax.methods.replay import replay
 from ckl_jax.train.subprocess_runs import Training
 
 _CORE = 45e9  # FLOP a second of the small world's T5 on one CPU core
-_OVERHEAD = 20.0  # seconds of a training there besides: starting, compiling, evaluating
+_OVERHEAD = 20.0  # further seconds of a training there: starting, compiling, evaluating
 _GPU = 0.5 * 989e12  # half of an H100's; docs/experiments.md
 Rows = Callable[[str], int | None]  # of a task; None if it is not known yet
 

@@ -118,21 +118,26 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
     refuse_own(experiment, running)
     if any(scenario.tuned for scenario in experiment.scenarios):
         _check_kilt(name, running)
-    if not running.is_full:
-        check_world(running.source, running.size, running.data, running.world)
-    else:
-        initial = gpt2.IMPORTED if _is_of_gpt2(experiment) else INITIAL
-        find_checkpoint(running.model or Path(running.data) / initial)
-    if running.model is not None:
-        running.imported.require(GPT2 if _is_of_gpt2(experiment) else T5, name)
-        if _is_of_gpt2(experiment) and not running.is_full:
-            raise UserError(f"{name} trains an imported model at --size full only.")
+    _check_model(name, running, _is_of_gpt2(experiment))
     if running.bindings:  # which must bind something, by the files of the first cell
         from ckl_jax.config import gin_config  # slow, and needed for this only
 
         command = trainings(experiment, running)[0].command
         files = [a.removeprefix("--gin_file=") for a in command if "--gin_file=" in a]
         gin_config.read(files, running.of(tuned=False))
+
+
+def _check_model(name: str, running: Running, is_of_gpt2: bool) -> None:
+    """Refuses a world or an initial model that is not there or of another architecture."""
+    if not running.is_full:
+        check_world(running.source, running.size, running.data, running.world)
+    else:
+        initial = gpt2.IMPORTED if is_of_gpt2 else INITIAL
+        find_checkpoint(running.model or Path(running.data) / initial)
+    if running.model is not None:
+        running.imported.require(GPT2 if is_of_gpt2 else T5, name)
+        if is_of_gpt2 and not running.is_full:
+            raise UserError(f"{name} trains an imported model at --size full only.")
 
 
 def _check_kilt(name: str, running: Running) -> None:
@@ -143,7 +148,7 @@ def _check_kilt(name: str, running: Running) -> None:
         raise UserError(f"{name}: of --source {running.source} no KILT is made; leave it out.")
     if running.is_full:
         for name, form in KILT_SETS.items():
-            # Sets without a training file are only asked.
+            # Sets without a training file are only evaluated.
             for split in (DEV, TRAIN)[: 1 + form.trains]:
                 find_file(Path(running.data) / KILT, name, split)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ckl_jax.errors import UserError
 
 T5, GPT2 = "T5", "GPT-2"  # architectures
-# Of the simulated world's rows and probes: a foreign vocabulary cuts its names into more pieces.
+# Of the simulated world's rows and probes: a foreign vocabulary cuts its names into more tokens.
 LENGTHS = (
     "TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 32}",
     "closed_book.ClosedBook.input_lengths = {'*': 64}",

@@ -61,7 +61,7 @@ class Scenario:
       after: the scenario whose models these start from; None is the Initial model.
       tuned: all parameters of those models, and of the Initial model, are fine-tuned on a data set
         of KILT: no update, so that no method adds a second set.
-      tunings: of GPT-2, which is asked after them; () is T5, which is asked as it is.
+      tunings: of GPT-2, which is evaluated after them; () is T5, which is evaluated as it is.
       rates: of methods that are not among the cells; () is the overlay's.
       is_swept: whether each method is trained at each rate of `--rates`, in place of the cells.
     """

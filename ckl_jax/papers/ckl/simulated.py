@@ -38,7 +38,7 @@ def prepare(
     Args:
       data_dir: gets `ckl/` (files in CKL's layout) and `prepared/` (vocabulary and tasks).
       seed, size: of the world; see `world.ckl.build_world`.
-      vocab_size: upper bound on the vocabulary's pieces; default, enough for whole names.
+      vocab_size: upper bound on the vocabulary's tokens; default, enough for whole names.
       source: one of `world.facts.SOURCES`; real facts are read from `facts_dir`.
       facts_dir: folder of the real facts.
       variant: of the world: "disjoint" or "legacy".
@@ -67,7 +67,7 @@ class LateVocabulary:
         self.path = str(path)
 
     def __getattr__(self, name: str):
-        # copy and pickle ask for special methods before the object is initialised.
+        # copy and pickle look up special methods before the object is initialised.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._read, name)

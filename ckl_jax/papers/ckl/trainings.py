@@ -56,7 +56,7 @@ def trainings(experiment: Experiment, running: Running) -> list[Training]:
 
 def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
     """The Initial model's training; its probes are those of all experiments, which share it."""
-    # One Initial model serves all experiments of a folder, whatever was asked for first.
+    # One Initial model serves all experiments of a folder, whichever experiment came first.
     every = [*scenarios, *(s for e in EXPERIMENTS.values() for s in e.scenarios)]
     probes = dict.fromkeys(p for s in every if not (s.tuned or s.tunings) for p in s.probes)
     macros = {**_macros(running), "INITIAL_CHECKPOINT_PATH": running.given}
@@ -95,7 +95,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
     # Later files overlay earlier ones.
     files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_made(running)]
     name, folder = f"{scenario.name} {cell.name}", running.folder(scenario, cell)
-    # What a sweep asks is asked of the Initial model by its own training, where there is one.
+    # The Initial model's own training, where there is one, evaluates it on the probes of a sweep.
     bindings += ["train.train.eval_first = False"] * (scenario.is_swept and not running.is_full)
     bindings += [*cell.bindings, *running.of(scenario.tuned)]
     return Training.of(name, folder, files, macros, bindings, after=after)

@@ -72,7 +72,7 @@ class EncoderDecoderScorer:
         With `conditional` those from the answer's first token on.
 
         Raises:
-          UserError: a target has too many answers to be told apart by sentinels.
+          UserError: a target has more answers than there are sentinels.
         """
         texts = [self.masked(statement) for statement in statements]
         # With target "answer" all options of an instance have the same encoder input; each distinct
@@ -147,7 +147,7 @@ class EncoderDecoderScorer:
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces of scored ids."""
+        """The tokens of scored ids."""
         return self.model.output_vocabulary.pieces(ids)
 
 

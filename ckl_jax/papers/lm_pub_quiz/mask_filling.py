@@ -1,8 +1,8 @@
-"""Mask filling: where the right answer stands among all pieces at a masked model's mask.
+"""Mask filling: where the right answer stands among all tokens at a masked model's mask.
 
-The older way to ask a masked model (LAMA, Petroni et al. 2019), and LM-PUB-QUIZ's contrast to
-ranking (Ploner et al. 2024, section 3.3): of an answer that is one piece, its rank over the whole
-vocabulary. Answers of several pieces cannot be asked for.
+The older way to probe a masked model (LAMA, Petroni et al. 2019), and LM-PUB-QUIZ's contrast to
+ranking (Ploner et al. 2024, section 3.3): of an answer that is one token, its rank over the whole
+vocabulary. Answers of several tokens have no such rank.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class MaskFiller(MaskedScorer):
         self._step = jax.jit(self.model.rank_positions)
 
     def ranks(self, statements: Sequence[Statement]) -> np.ndarray:
-        """[S] int, 0 is best; -1 of an answer that is not one piece, or that stands twice."""
+        """[S] int, 0 is best; -1 of an answer that is not one token, or that occurs twice."""
         # `conditional` scores the answers' tokens alone, so the number of scored tokens is the
         # number of tokens of the answer, over all places where the template puts it.
         found = self.token_scores(statements, conditional=True)
@@ -41,7 +41,7 @@ class MaskFiller(MaskedScorer):
 def fill_dataset(
     filler: MaskFiller, dataset: Dataset, templates: Sequence[int] = (0,)
 ) -> Iterator[dict]:
-    """Yields a row for each instance and template whose answer is one piece.
+    """Yields a row for each instance and template whose answer is one token.
 
     Raises:
       UserError: no relation has such an answer.
@@ -54,7 +54,7 @@ def fill_dataset(
                 yield row
     if not found:
         raise UserError(
-            f"{dataset.name} has no answer that is one piece of {filler.model.vocabulary!r}: none "
+            f"{dataset.name} has no answer that is one token of {filler.model.vocabulary!r}: none "
             "can be filled in; rank them instead."
         )
 

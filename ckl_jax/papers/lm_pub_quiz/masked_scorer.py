@@ -10,7 +10,7 @@ hidden in that pass is the scheme, `pll_metric` in LM-PUB-QUIZ's words:
 - "answer_l2r+word_l2r": of an answer, its tokens behind it, wherever the answer stands; else the
   word.
 
-Passes are short and of many lengths; they are packed into rows that they share without seeing each
+Passes are short and of many lengths; they are packed into common rows without seeing each
 other, so that nothing is padded and one shape is compiled.
 """
 
@@ -113,7 +113,7 @@ class MaskedScorer:
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces of scored ids."""
+        """The tokens of scored ids."""
         return self.model.vocabulary.pieces(ids)
 
     def _check(self, texts: "_Texts", statements: Sequence[Statement]) -> None:

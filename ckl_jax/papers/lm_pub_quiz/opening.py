@@ -99,7 +99,7 @@ def saved(model: Any, tokenizer: Any = None):
 
 def _open_hugging_face(folder: Path, settings: Scoring) -> Opened:
     compile_cache.enable()  # a gin run enables it itself
-    # float32 unless told otherwise: with bfloat16 scores of close options become equal, and ties go
+    # float32 unless set otherwise: with bfloat16 scores of close options become equal, and ties go
     # to the first option.
     model, params = from_hf.open_model(
         folder, **({"dtype": settings.dtype} if settings.dtype else {})

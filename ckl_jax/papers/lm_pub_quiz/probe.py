@@ -113,7 +113,7 @@ class Ranking:
 
 @dataclasses.dataclass(frozen=True)
 class MaskFilling:
-    """An evaluation of `train.train.train`: answers of one piece at a masked model's mask.
+    """An evaluation of `train.train.train`: answers of one token at a masked model's mask.
 
     A row for each goes to `<folder>/mask_filling/<dataset>/<step>.jsonl`.
 

@@ -132,7 +132,7 @@ class CausalScorer:
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces of scored ids."""
+        """The tokens of scored ids."""
         return self.model.vocabulary.pieces(ids)
 
     def _score(self, trie: tries.Trie) -> Array:

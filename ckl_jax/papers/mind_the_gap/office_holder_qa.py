@@ -1,8 +1,8 @@
-"""`ckl ask`: evaluates questions of one time on models with different training cut-offs.
+"""`ckl ask`: evaluates models on questions of one time, with different training cut-offs.
 
 Mind the Gap (Lazaridou et al. 2021, section 5): each model is tuned on questions of another year,
-which teach it the form and not the answers, and then asked. Closed-book questions show how far its
-knowledge is from their time; questions about a passage, whose answer can be copied, are the
+which teach it the form and not the answers, and then evaluated. Closed-book questions show how far
+its knowledge is from their time; questions about a passage, whose answer can be copied, are the
 contrast.
 """
 
@@ -54,7 +54,7 @@ def ask(
       models: {name: MODEL_DIR or checkpoint}, in the order of the figure.
       questions: file of the questions, see `data.questions`.
       out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
-        the same settings is not asked again.
+        the same settings is not evaluated again.
       tune: file of questions to tune on; None tunes on none.
       settings: how.
       trusted: modules of the user's own that the gin files of the runs may import.
@@ -85,7 +85,7 @@ def ask(
     for name, path in answers.items():
         if name in configs:
             checkpoint, config = configs[name]
-            # The run's own config.gin builds the model, the job file asks it.
+            # The run's own config.gin builds the model, the job file evaluates it.
             rows = gin_config.run(
                 asked,
                 files=[str(config), JOB],

@@ -74,7 +74,7 @@ def wanted(data: Data, models: Sequence[Model]) -> list[Training]:
     """The requested tunings and evaluations of finished models."""
     trainings, batch = [], _wanted_batch(data.updates)
     for model in models:
-        # Initial is asked of every interval, an updated model of its own.
+        # Initial is evaluated on every interval, an updated model on its own.
         own = [i for i in data.intervals if model.interval in (None, i)]
         if data.updates.light_tuning:
             trainings += _tunings(data, model, own, batch)
@@ -105,9 +105,11 @@ def _tunings(data: Data, model: Model, own: Sequence[Interval], batch: int) -> I
                 "LIGHT_TUNE_NAME": name,
                 "FACT_PROBES": (asked,),
             }
-            # There may be fewer facts than were asked for, of changed ones above all.
+            # There may be fewer facts than wanted, of changed ones above all.
             fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
-            title = name if model.interval is None else kind  # the others are asked their own
+            title = (
+                name if model.interval is None else kind
+            )  # the others are evaluated on their own
             yield Training.of(
                 f"{model.name}, tuned: {title}",
                 updates.model_dir(model) / LIGHT_TUNED / name,

@@ -69,7 +69,7 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
 
 def _may_become(name: str, before: Any, now: Any) -> bool:
     """Whether a study may continue although a setting changed in this way."""
-    if name == "proper_nouns":  # may be asked later
+    if name == "proper_nouns":  # may be evaluated later
         return not before
     defaults = {field.name: field.default for field in dataclasses.fields(Updates)}
     if before is None and name in defaults:  # of a folder from before there was any

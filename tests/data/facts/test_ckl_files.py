@@ -320,7 +320,7 @@ def test_a_bad_corpus_is_told_from_within_the_training_of_a_vocabulary(tmp_path,
 
 
 def test_a_vocabulary_that_cannot_be_trained_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="Cannot train a vocabulary of 6 pieces") as e:
+    with pytest.raises(UserError, match="Cannot train a vocabulary of 6 tokens") as e:
         train_vocabulary(["several different letters"], tmp_path / "v.model", 6)
     assert "\n" not in str(e.value)
 

@@ -38,5 +38,5 @@ def test_ranks_are_over_the_whole_vocabulary(tmp_path):
     with pytest.raises(UserError, match="P2 has no template 2; it has 2"):
         list(fill_dataset(filler, Dataset.from_path(golden / "dataset"), (2,)))
     only = Dataset.from_path(golden / "dataset", only=("P2",))
-    with pytest.raises(UserError, match="has no answer that is one piece"):
+    with pytest.raises(UserError, match="has no answer that is one token"):
         list(fill_dataset(filler, only))

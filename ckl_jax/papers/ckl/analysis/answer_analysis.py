@@ -26,7 +26,7 @@ def figure_8(
 
     Args:
       study: with Vanilla, put to UpdatedLAMA and NewLAMA.
-      types: tells the types of answers.
+      types: classifies answers.
       published: {probe: {type: percent of the answers}}, the paper's.
       persons: that the paper found in both probes.
     """
@@ -49,7 +49,7 @@ def figure_8(
             _fraction_rows(types_of_answers, published),
             [
                 "In percent of a probe's answers, and in brackets the paper's (Table 5). "
-                f"Types are told by {types.how}."
+                f"Types are classified by {types.how}."
             ],
         ),
         Section(

@@ -21,7 +21,7 @@ _PARETO = "ckl-pareto"
 def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
     """Writes seeds-NAME.md and .json for the tables that all folders have, and prints them.
 
-    Tables that only some have are told, and left out.
+    Tables that only some have are named, and left out.
 
     Returns:
       The paths of the pages.

@@ -98,7 +98,7 @@ def compare_tuned(
             part["metrics"][probe] = rows[0]["metric"]
             if cut := sum(row["cut"] for row in rows):
                 part["notes"].append(
-                    f"{probe}, asking: {cut:,} of {len(rows):,} records have no answer that fits."
+                    f"{probe}: {cut:,} of {len(rows):,} evaluated records have no answer that fits."
                 )
         part["probes"] += probes
     return part
@@ -150,19 +150,19 @@ def averaged_study(folders: Mapping[str, Mapping[str, Sequence[Path]]]) -> Study
     """The study of light-tuned models, the Initial one's among them.
 
     Args:
-      folders: {row: {probe: the runs that were asked it, one of each seed}}; a run was asked one
+      folders: {row: {probe: the runs evaluated on it, one of each seed}}; a run is evaluated on one
         probe, whatever its own name is.
 
     Returns:
       Entries whose `score` of an item is its mean EM over the seeds.
 
     Raises:
-      UserError: a run was not asked, was asked several probes, or others than its siblings.
+      UserError: a run was evaluated on no probe, on several, or on others than its siblings.
     """
     entries = {}
     for row, by_probe in folders.items():
         scores = {}
-        for name, runs in by_probe.items():  # a column has its own name, whatever was asked
+        for name, runs in by_probe.items():  # a column has its own name, whatever the probe's is
             probe = QUESTIONS if name == QUESTIONS.name else known_probe(name)
             scores[name] = dataclasses.replace(average_runs(runs), probe=probe, columns={})
         entries[row] = Entry(row, None, scores)
@@ -174,7 +174,9 @@ def average_runs(runs: Sequence[Path]) -> Scored:
     asked = list(map(_only_probe, runs))
     for folder, other in zip(runs, asked, strict=True):
         if other.items != asked[0].items:
-            raise UserError(f"{runs[0]} and {folder} were asked different items; probe again.")
+            raise UserError(
+                f"{runs[0]} and {folder} were evaluated on different items; probe again."
+            )
     em, f1 = (np.mean([getattr(s, name) for s in asked], axis=0) for name in ("em", "f1"))
     return dataclasses.replace(asked[0], em=em, f1=f1, score=em)
 
@@ -182,7 +184,7 @@ def average_runs(runs: Sequence[Path]) -> Scored:
 def _only_probe(folder: Path) -> Scored:
     found = Run.open(folder).last
     if len(found) != 1:
-        raise UserError(f"{folder} was asked {len(found)} probes; give runs of one.")
+        raise UserError(f"{folder} was evaluated on {len(found)} probes; give runs of one.")
     return next(iter(found.values()))
 
 
@@ -210,7 +212,7 @@ def beside(
 ) -> dict[str, Any]:
     """The cell of a number, {"value", "low", "high"} or None, and the printed number."""
     value, low, high = (x[k] if x else None for k in ("value", "low", "high"))
-    # `printed` tells a "no gain" that the paper printed (None) from a number that it did not.
+    # `printed` distinguishes a "no gain" in the paper (None) from a number that it did not print.
     paper = {"paper": printed.get(column), "printed": column in printed}
     return {"ours": value, "low": low, "high": high, "defined": x is not None, **paper}
 

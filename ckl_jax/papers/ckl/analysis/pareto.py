@@ -60,13 +60,10 @@ def compare(
       samples: B of the bootstrap, over items and, of several seeds, over seeds.
 
     Raises:
-      UserError: no run is there in all seeds, or a probe was not asked in one.
+      UserError: no run is there in all seeds, or one lacks a probe.
     """
     seeds = [_read(runs, samples) for runs in folders]
-    every = dict.fromkeys(name for seed in seeds for name in seed if name != INITIAL)
-    names = sorted((n for n in every if all(n in seed for seed in seeds)), key=_order)
-    if not names:
-        raise UserError("No run of ckl/pareto is there in all seeds; train the same in each.")
+    names, left_out = _common(seeds)
     methods = list(dict.fromkeys(_parts(name)["method"] for name in names))
     # Without Vanilla the method that learned most.
     reference = "vanilla" if "vanilla" in methods else _best(seeds, names)
@@ -75,10 +72,7 @@ def compare(
     points = {name: _point([seed[name] for seed in seeds]) for name in names}
     start = _point([seed[INITIAL] for seed in seeds])
     for own in of.values():
-        line = [start, *(points[name] for name in own)]
-        front = _front(*([p[of]["value"] for p in line] for of in ("learned", "forgotten")))
-        for i, name in enumerate(own, 1):
-            points[name]["front"] = i in front
+        _mark_front(start, [points[name] for name in own])
     numbers = {
         "seeds": len(seeds),
         "reference": reference,
@@ -87,9 +81,26 @@ def compare(
         "matched": {m: _by_level(at[m]) for m in methods},
         # Pairs: both methods of a difference have the same resample.
         "more": {m: _by_level(_minus(at[m], at[reference])) for m in methods if m != reference},
-        "left_out": sorted(set(every) - set(names)),
+        "left_out": left_out,
     }
     return _sections(numbers), numbers
+
+
+def _common(seeds: Sequence[Seed]) -> tuple[list[str], list[str]]:
+    """The runs that all seeds have, in the order of tables, and the others."""
+    every = {name for seed in seeds for name in seed if name != INITIAL}
+    names = sorted((n for n in every if all(n in seed for seed in seeds)), key=_order)
+    if not names:
+        raise UserError("No run of ckl/pareto is there in all seeds; train the same in each.")
+    return names, sorted(every - set(names))
+
+
+def _mark_front(start: Mapping[str, Any], points: Sequence[dict[str, Any]]) -> None:
+    """Sets "front" of the points of a method: whether no other, nor the start, is better."""
+    line = [start, *points]
+    front = _front(*([p[of]["value"] for p in line] for of in ("learned", "forgotten")))
+    for i, point in enumerate(points, 1):
+        point["front"] = i in front
 
 
 def runs_of(root: str | Path) -> list[Path]:
@@ -114,7 +125,9 @@ def _read(runs: Sequence[str | Path], samples: int) -> Seed:
     scores: dict[str, dict[str, np.ndarray]] = {entry.key: {} for entry in study.entries}
     for number, probe in enumerate(_PROBES):
         if lacking := [e.key for e in study.entries if probe not in e.scores]:
-            raise UserError(f"{lacking[0]} of ckl/pareto was not asked {probe}; train it again.")
+            raise UserError(
+                f"{lacking[0]} of ckl/pareto was not evaluated on {probe}; train it again."
+            )
         keys, values = study.values(probe, "em")
         means = np.column_stack([values.mean(axis=1), bootstrap_means(values, samples, number)])
         for key, of_probe in zip(keys, 100.0 * means, strict=True):

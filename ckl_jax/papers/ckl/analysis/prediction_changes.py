@@ -142,7 +142,7 @@ def _changed_fractions(
 ) -> dict[str, list[Any]]:
     """{probe: percent of items whose first answer differs from the epoch before}.
 
-    The first is None where the run was not asked before its first epoch.
+    The first is None where the run was not evaluated before its first epoch.
     """
     before = entry.run.at(0) if 0 in entry.run.steps else {}
     fractions: dict[str, list[Any]] = {}

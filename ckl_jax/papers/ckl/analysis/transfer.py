@@ -32,7 +32,7 @@ def transfers(before: Scores, first: Scores, second: Scores, tasks: Sequence[str
 
     Args:
       before, first, second: scores of LM_0, LM_1 and LM_2; numbers or [B] samples.
-      tasks: (what D0 taught, what the first update did, what the second did).
+      tasks: the probes of D0, of the first update and of the second.
     """
     kept, one, two = tasks
     return {

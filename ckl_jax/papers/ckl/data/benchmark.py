@@ -153,13 +153,13 @@ def build(
       The manifest.
 
     Raises:
-      UserError: bad input (nothing is written then), or nothing to ask.
+      UserError: bad input (nothing is written then), or no item is left.
     """
     _need_documents(options, corpora)
     builder = _Builder(Period(*dates), options, progress, record_limit)
     check_out(out, MADE_BY, replace)
     counts: Counts = collections.Counter()
-    # Facts decide what can be asked; documents decide what is kept and what is new.
+    # Facts decide what can be probed; documents decide what is kept and what is new.
     found = candidates(read_dated_facts(facts), builder.period, builder.templates, counts)
     items, evidence = builder.items(found, list(corpora), counts)
     if not items:
@@ -206,7 +206,7 @@ def _nothing(counts: Counts) -> str:
     )
     names = sorted(what.partition(": ")[2] for what in counts if what.startswith("no wording: "))
     more = f"; give --templates for relations such as {names[0]!r}" if names else ""
-    return f"Nothing is left to ask ({reasons}){more}."
+    return f"No item is left ({reasons}){more}."
 
 
 def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:

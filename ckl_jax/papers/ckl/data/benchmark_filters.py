@@ -1,7 +1,7 @@
 """Filters candidates for items: the paper's filters, and unusable questions.
 
 InvariantLAMA loses what gives its answer away (the string filter of Poerner et al. 2019) and what
-is answered by no entity. The paper does not say how it told entities: here a finder of entities
+is answered by no entity. The paper does not say how it detected entities: here a finder of entities
 must find one in the answer, within its statement.
 """
 
@@ -28,7 +28,7 @@ def kept(
 
     Args:
       candidates: of all probes.
-      finder: tells entities.
+      finder: detects entities.
       counts: gets the others, by probe and reason.
       per_relation: items of a probe's relation at most, drawn by `seed`; 0 is all.
       seed: of the draw.

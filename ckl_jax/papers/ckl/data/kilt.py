@@ -105,7 +105,8 @@ def file_name(probe: str | KiltSet, split: str) -> str:
     name = known.name
     if split == TRAIN and not known.trains:
         raise UserError(
-            f"KILT's {name} has no training file; fine-tune on aidayago2, and ask {name} of it."
+            f"KILT's {name} has no training file; fine-tune on aidayago2, and evaluate that "
+            f"model on {name}."
         )
     # A user's own set may name its dev file.
     own = known.file if split == DEV else ""

@@ -1,6 +1,6 @@
 """Writes the facts of a world as KILT's data sets, in their published format.
 
-What is asked was known before the cut. Three quarters of the records are for training; of Zero-Shot
+The facts were known before the cut. Three quarters of the records are for training; of Zero-Shot
 RE the relations are divided instead, so that those of the dev file were never trained on.
 """
 
@@ -75,7 +75,7 @@ class _Writer:
 
     def is_dev(self, name: str, record: Record) -> bool:
         if name == "structured_zeroshot":
-            # Every fourth relation is asked and never trained on: that makes it zero-shot.
+            # Every fourth relation is evaluated and never trained on: that makes it zero-shot.
             known = sorted({f.relation for f in self.facts})
             return known.index(record["meta"]["relation"]) % 4 == 3
         # By hash of the id, the same whatever the order.

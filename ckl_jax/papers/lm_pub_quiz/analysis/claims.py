@@ -1,7 +1,7 @@
 """What LM-PUB-QUIZ's paper claims of a stream of trainings, and the numbers that test it.
 
 Of `ckl stream`: what is known before it in percent of the facts, and after its first and its last
-experience in percent of that. Both scores are of the same facts, those whose answer is one piece.
+experience in percent of that. Both scores are of the same facts, those whose answer is one token.
 """
 
 import functools

@@ -15,7 +15,7 @@ from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationR
 
 def summary(results: DatasetResults) -> str:
     """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
-    # The bootstrap draws instances, not rows: the templates of an instance ask for the same fact,
+    # The bootstrap draws instances, not rows: the templates of an instance state the same fact,
     # so their results are not independent.
     right = np.concatenate([_by_instance(result) for result in results])
     low, high = statistics.interval(statistics.bootstrap_means(right[None])[0])
@@ -189,7 +189,7 @@ def _plot_domains(models: Mapping[str, DatasetResults]):
     scores = {name: r.get_metrics("accuracy", "domains") for name, r in models.items()}
     names = sorted({domain for found in scores.values() for domain in found})
     heights = {
-        # NaN draws no bar: models that were asked other relations may lack a domain.
+        # NaN draws no bar: models that were evaluated on other relations may lack a domain.
         model: np.array([100 * found[n]["accuracy"] if n in found else np.nan for n in names])
         for model, found in scores.items()
     }

@@ -17,8 +17,8 @@ RECORD = "stream.json"
 Fact = tuple[str, str]  # relation and subject
 SCORES = {
     "ranking": "ranking, all facts",
-    "ranking_same_items": "ranking, facts with a one-piece answer",
-    "mask_filling": "mask filling, facts with a one-piece answer",
+    "ranking_same_items": "ranking, facts with a one-token answer",
+    "mask_filling": "mask filling, facts with a one-token answer",
 }
 
 
@@ -28,7 +28,7 @@ def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
     Args:
       folders: {name: MODEL_DIR} in the order of the stream.
       out: where to.
-      dataset: name of the dataset that the trainings were asked.
+      dataset: name of the dataset that the trainings were evaluated on.
 
     Returns:
       The path of the figure.
@@ -72,7 +72,7 @@ def _scores(folder: Path, dataset: str, step: str) -> dict[str, float]:
     return {
         "ranking": 100 * float(np.mean(list(ranked.values()))),
         # Answers of one token are another, mostly easier, selection of facts; without this row a
-        # difference between the two ways to ask could be one of the facts.
+        # difference between the two measures could be one of the facts.
         "ranking_same_items": 100 * float(np.mean([ranked[fact] for fact in filled])),
         # Rank 0 of the whole vocabulary, which is precision@1.
         "mask_filling": 100 * float(np.mean(list(filled.values()))),
@@ -84,7 +84,7 @@ def _scores(folder: Path, dataset: str, step: str) -> dict[str, float]:
 def right_answers(
     folder: Path, dataset: str, step: str
 ) -> tuple[dict[Fact, bool], dict[Fact, bool]]:
-    """Which facts a model knows by ranking and, of those with a one-piece answer, mask filling."""
+    """Which facts a model knows by ranking and, of those with a one-token answer, mask filling."""
     results = DatasetResults.from_path(folder / "ranking" / dataset / step)
     ranked = {
         (result.code, row["sub_id"]): bool(correct)
@@ -92,7 +92,7 @@ def right_answers(
         for row, correct in zip(
             result.table, ranking_metrics.correct(result.scores, result.answers), strict=True
         )
-        # Mask filling asks template 0 alone, so ranking is compared on it too.
+        # Mask filling uses template 0 alone, so ranking is compared on it too.
         if row["template_index"] == 0
     }
     rows = files.read_jsonl(folder / "mask_filling" / dataset / f"{step}.jsonl")

@@ -2,7 +2,7 @@
 
 A word is one if it occurs `least` times in the test documents or more, and never in the training
 documents, or with at most a `factor`-th of its test probability. Words are compared as they are
-written. Their mentions are told apart by whether the document has mentioned the word before, and
+written. Their mentions are distinguished by whether the document has mentioned the word before, and
 whether that mention was still within the model's reach when the second was scored.
 """
 

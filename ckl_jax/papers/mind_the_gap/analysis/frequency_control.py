@@ -3,7 +3,7 @@
 The perplexity of a month depends on its words. Without a control of the same time, each word is
 compared with the model's mean loss, over all months, on words of the same frequency class,
 floor(log2(occurrences)), and the same number of tokens. What a model loses beyond that, later more
-than earlier, is staleness, or a change of the text that neither shows; a control tells these apart.
+than earlier, is staleness, or a change of the text that neither shows; a control separates these.
 """
 
 import collections

@@ -25,14 +25,16 @@ def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict
       rows: {model: a row for each question, with `id`, `em` and `f1`}.
 
     Raises:
-      UserError: the models were asked different questions.
+      UserError: the models were evaluated on different questions.
     """
     asked = {name: [row["id"] for row in mine] for name, mine in rows.items()}
     first = next(iter(asked))
     # Accuracies over different questions are not comparable, whatever their number.
     for name, ids in asked.items():
         if ids != asked[first]:
-            raise UserError(f"{name} was asked other questions than {first}; ask both again.")
+            raise UserError(
+                f"{name} was evaluated on other questions than {first}; evaluate both again."
+            )
     return {
         name: {"questions": len(mine), **{s: _mean([r[s] for r in mine]) for s in SCORES}}
         for name, mine in rows.items()

@@ -49,7 +49,7 @@ class StalenessStudy:
       bin_months: Months of a point of the curves; 12 for years.
       first_month: Month that the first point begins with, YYYY-MM; by default that of the first
         test document.
-      week_least: Minimum number of documents for a week to be plotted.
+      week_min_documents: Minimum number of documents for a week to be plotted.
       samples: Bootstrap samples of the documents.
       seed: Random seed of bootstrap and topics.
     """
@@ -65,7 +65,7 @@ class StalenessStudy:
     emerging_factor: float = 5.0
     bin_months: int = 1
     first_month: str = ""
-    week_least: int = 5
+    week_min_documents: int = 5
     samples: Annotated[int, arg(name="bootstrap")] = staleness.SAMPLES
     seed: int = 0
 
@@ -83,7 +83,9 @@ class StalenessStudy:
             )
         checks.require_int(0, **{"--topics": self.topics})
         checks.require_size(**{"--bin-months": self.bin_months})
-        checks.require_int(1, **{"--bootstrap": self.samples, "--week-least": self.week_least})
+        checks.require_int(
+            1, **{"--bootstrap": self.samples, "--week-min-documents": self.week_min_documents}
+        )
         if self.topics and self.train is None:
             raise UserError("Topics are learned from training documents: give --train too.")
 
@@ -141,10 +143,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         "words": dict(zip(every.groups, every.words.sum(1).tolist(), strict=True)),
         "months": {name: curve.as_dict() for name, curve in months.items()},
         "cutoffs": cutoffs,
-        "sources": {
-            name: control.sources((cutoffs[name] or {}).get("month", ""))
-            for name, control in frequencies.items()
-        },
+        "sources": _sources(frequencies, cutoffs),
         "reduction": {name: curves.reduction(name) for name in updates},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
@@ -153,13 +152,24 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
             for kind, grouping in (("parts of speech", speech), ("topics", topics))
         },
         "weeks": curves.weeks(),
-        "forgetting": {n: f for n in study.models if (f := _forgetting(study.models[n]))},
+        "forgetting": _forgetting_of(study.models),
     }
     if speech:
         results["tagger"] = speech[0].backend
     if words:
         results["emerging"] = _emerging(study, words, new_words)
     return results
+
+
+def _sources(
+    controls: Mapping[str, FrequencyControl], cutoffs: Mapping[str, dict[str, Any] | None]
+) -> dict[str, Any]:
+    """{model: where its frequencies and its cut-off come from}."""
+    return {n: c.sources((cutoffs[n] or {}).get("month", "")) for n, c in controls.items()}
+
+
+def _forgetting_of(models: Mapping[str, str]) -> dict[str, Any]:
+    return {name: found for name, dump in models.items() if (found := _forgetting(dump))}
 
 
 class _Curves:
@@ -212,7 +222,7 @@ class _Curves:
     def weeks(self) -> dict[str, Any]:
         """The curve of each model by week, and from when on it is better than the control."""
         # Weeks with fewer documents are left out: their perplexities are noise.
-        bins = staleness.bins_of(self._dates, "week", self._study.week_least)
+        bins = staleness.bins_of(self._dates, "week", self._study.week_min_documents)
         curves = {name: self.of(name, bins=bins) for name in self._study.models if bins.labels}
         return {
             name: {**curve.as_dict(), "overtakes": staleness.overtakes(curve)}

@@ -119,7 +119,7 @@ _DOCTYPE = re.compile(rb"<!DOCTYPE", re.IGNORECASE)
 
 def arxiv_records(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Record]:
     """The records of Kaggle's JSON lines, or of harvested OAI-PMH pages, one after another."""
-    # Kaggle's file is JSON lines, OAI-PMH is XML: told apart by the first byte.
+    # Kaggle's file is JSON lines, OAI-PMH is XML: distinguished by the first byte.
     head = next(read_blocks(path), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
     yield from (_oai_records if head.startswith(b"<") else lines)(path, limit)
 

@@ -130,7 +130,7 @@ def join(
       many documents of the corpus are on none, and of how many another date was listed.
 
     Raises:
-      UserError: a file is missing or malformed, or no id was found.
+      UserError: a file is missing or malformed, or no document has a listed id.
     """
     listed = _Lists.read(find_lists(lists))
     _warn_of_leaks(lists, listed)

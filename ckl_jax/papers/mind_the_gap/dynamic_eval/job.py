@@ -49,7 +49,7 @@ _PROGRESS_SECONDS = 0.5
 
 
 class KeepSnapshots(KeepBest):
-    """Keeps the checkpoints at the ends of months besides the newest."""
+    """Keeps the checkpoints at the ends of months and the newest."""
 
     def stay(self, values: Mapping[int, float | None]) -> list[int]:
         return [step for step, value in values.items() if value]

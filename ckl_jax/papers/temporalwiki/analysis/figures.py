@@ -134,7 +134,7 @@ def plot_fractions(counts: Mapping[str, Iterable[Mapping[str, int]]]):
         ax.barh(range(len(names)), [100 * n / whole for n in values], color=color)
         rows_of_bars(ax, names, fontsize=8.5)
         title = _TITLES.get(name, name)
-        ax.set(title=f"{title[0].upper()}{title[1:]} ({whole:,})", xlabel="share (%)")
+        ax.set(title=f"{title[0].upper()}{title[1:]} ({whole:,})", xlabel="fraction (%)")
     return figure
 
 

@@ -36,7 +36,7 @@ class Verdict:
 
     Attributes:
       model, last: what they are called.
-      interval: whose facts were asked.
+      interval: whose facts were probed.
       ratios: by name, those that are known.
       spans: their 95 % intervals over facts, which decide nothing.
       failures: the comparisons that do not hold.

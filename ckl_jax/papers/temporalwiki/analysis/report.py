@@ -133,7 +133,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         *(drawn[name] for name in ("relations", "types") if name in drawn),
         _settings(study),
     ]
-    title = "What each update taught, and what it cost"
+    title = "What each update learned and forgot"
     return write_page(out / "report.html", title, sections, [_lead(study)])
 
 

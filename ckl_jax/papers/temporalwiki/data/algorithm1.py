@@ -19,7 +19,7 @@ _LEGACY_IGNORED = re.compile(r"[^\w\s]")
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A piece of text and its kind.
+    """A part of text and its kind.
 
     Attributes:
       kind: one of `KINDS`: a new article, a paragraph without any known sentence, the sentences of
@@ -54,11 +54,11 @@ def diff(old: Sequence[str], new: Sequence[str], split: Split, edits: bool = Tru
     known = _Known(old, set(new), split)
     # Sentences without letters or digits have the key "" and are left out.
     keyed = [[(s, key) for s in split(p) if (key := comparison_key(s))] for p in candidates]
-    found = []
-    for paragraph, sentences in zip(candidates, keyed, strict=True):
-        fresh = [s for s, key in sentences if not known.sentence(key)]
-        if fresh and not known.paragraph(paragraph):
-            found.append((paragraph, fresh, len(fresh) == len(sentences)))
+    found = [
+        (paragraph, fresh, len(fresh) == len(sentences))
+        for paragraph, sentences in zip(candidates, keyed, strict=True)
+        if (fresh := known.lacks(sentences)) and not known.paragraph(paragraph)
+    ]
     if not edits or not found:
         return [_change(*pair) for pair in found]
     kept = {key for sentences in keyed for _, key in sentences}
@@ -102,6 +102,10 @@ class _Known:
         self._paragraphs: set[str] | None = None
         # A cheap necessary condition: `letters` is much faster than `comparison_key`.
         self._paragraph_letters = set(map(letters, old))
+
+    def lacks(self, sentences: Sequence[tuple[str, str]]) -> list[str]:
+        """Those of (sentence, its key) that the old version has not."""
+        return [s for s, key in sentences if not self.sentence(key)]
 
     def _add(self, paragraph: str) -> list[str]:
         sentences = self._split(paragraph)

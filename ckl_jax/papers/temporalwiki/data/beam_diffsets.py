@@ -1,6 +1,6 @@
 """`diffsets` as an Apache Beam pipeline: the same functions, shards and manifest.
 
-Dumps are read in pieces, by as many workers as there are (a multistream file with its index; else a
+Dumps are read in parts, by as many workers as there are (a multistream file with its index; else a
 file each); the versions of a page come together by its id, its records by shard.
 """
 
@@ -92,7 +92,7 @@ def _pages(
 def pages(
     piece: Span, site: SiteInfo | None, rules: Rules, shards: Ids, missing: frozenset[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (id, packed page) of a piece of a dump; pages that do not count have no text."""
+    """Yields (id, packed page) of a part of a dump; pages that do not count have no text."""
     for page in read_pages(piece.path, piece.start, piece.stop, site):
         if shard_of(shards, page.id) in missing:
             yield page.id, pack(page_diff.for_triage(page, rules))

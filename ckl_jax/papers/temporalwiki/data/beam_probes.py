@@ -292,7 +292,7 @@ def _texts(beam, pipeline, job: Job) -> None:
 
 
 def read_texts(piece: Span, job: Job, site: SiteInfo) -> Iterator[tuple[str, Any]]:
-    """Yields (page, (source, text)) for the pages of a piece that rows need."""
+    """Yields (page, (source, text)) for the pages of a part of a dump that rows need."""
     count = 0
     pages = read_pages(piece.path, piece.start, piece.stop, site)
     for key, source, text in probe_rows.page_texts(job, pages, site):

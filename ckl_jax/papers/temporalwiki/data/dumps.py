@@ -117,7 +117,7 @@ def open_dump(path: str | os.PathLike, spans: bool = True) -> Dump:
     Args:
       path: a file, or a folder with the parts of one dump (named ...p1p41242...). The index of a
         multistream file is used if it lies beside it under its usual name.
-      spans: find them; without, no index is read, and the dump tells of itself only.
+      spans: find them; without, no index is read, and only the dump's own page is listed.
 
     Raises:
       UserError: there is no dump.
@@ -245,7 +245,7 @@ def check_pair(old: Dump, new: Dump) -> None:
             f"({new.date}); give the older one as --old."
         )
     if not (old.date and new.date):
-        # Names without dates: the newest edit among the first pages tells the order.
+        # Names without dates: the newest edit among the first pages decides the order.
         newest = [_newest(dump) for dump in (old, new)]
         if newest[0] > newest[1]:
             raise UserError(

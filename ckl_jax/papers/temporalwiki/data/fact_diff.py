@@ -98,9 +98,7 @@ def classify_current(
         _by_relation(s.fact for s in statements if s.holds(day))
         for statements, day in zip((old, new), days, strict=True)
     )
-    stated: dict[Fact, list[Statement]] = {}
-    for statement in new:
-        stated.setdefault(statement.fact, []).append(statement)
+    stated = _by_fact(new)
     known = {s.fact for s in old}
     for relation in [*after, *(r for r in before if r not in after)]:
         held, holds = before.get(relation, {}), after.get(relation, {})
@@ -112,10 +110,20 @@ def classify_current(
         for item in holds:
             yield _begun(relation, item, item in held, pairs.get(item, ""), late)
         for item in ends:
-            if item in late:
-                yield FactChange(LATE, relation, item)
-            elif item not in pairs.values():
-                yield FactChange(ENDED if (relation, item) in stated else DELETED, relation, item)
+            if item in late or item not in pairs.values():
+                yield _gone(relation, item, (relation, item) in stated, late)
+
+
+def _gone(relation: str, item: str, is_stated: bool, late: set[str]) -> FactChange:
+    """The class of a fact that holds on the old day alone and has no successor."""
+    return FactChange(LATE if item in late else ENDED if is_stated else DELETED, relation, item)
+
+
+def _by_fact(statements: Sequence[Statement]) -> dict[Fact, list[Statement]]:
+    grouped: dict[Fact, list[Statement]] = {}
+    for statement in statements:
+        grouped.setdefault(statement.fact, []).append(statement)
+    return grouped
 
 
 def _begun(relation: str, item: str, held: bool, former: str, late: set[str]) -> FactChange:

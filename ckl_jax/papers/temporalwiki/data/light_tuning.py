@@ -18,7 +18,7 @@ Keys = tuple[str, str]
 def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int = 0) -> list[Probe]:
     """Samples facts with the probes' relations in the probes' proportions.
 
-    No subject occurs twice, and none has the relation that a probe asks of it. Filters 1 and 2 of
+    No subject occurs twice, and none has a relation that is probed of it. Filters 1 and 2 of
     the probes hold. Where a relation has too few facts, others take their place by lot.
 
     Args:
@@ -32,7 +32,7 @@ def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int =
     """
     if not probes:
         return []
-    # What a probe asks must not be trained on, whatever its object.
+    # A probed subject and relation must not be trained on, whatever its object.
     asked = {(p.subject, p.relation) for p in probes}
     wanted = quotas(collections.Counter(p.relation for p in probes), count)
     lots = _lots(pool, asked, wanted, count, seed)

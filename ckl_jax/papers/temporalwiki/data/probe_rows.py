@@ -34,7 +34,7 @@ TEXTS_OF = {  # class -> whose text has to name the object
     fact_diff.UPDATED: ("diffset",),
     fact_diff.NEW: ("diffset",),
     fact_diff.DELETED: ("deleted",),
-    # What ended is told by a new sentence, or stands in one that is gone.
+    # What ended is stated by a new sentence, or stands in one that is gone.
     fact_diff.ENDED: ("diffset", "deleted"),
 }
 _WITHOUT_BLANKS = ("zh", "ja", "th", "lo", "km", "my", "bo", "yue", "wuu")  # languages

