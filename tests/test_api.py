@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ckl_jax as ckl
+from ckl_jax.data.facts.relational import Instance, Relation
 from tests.analysis.helpers import make_demo, make_run
 from tests.papers.temporalwiki.data.dump_files import dump, page, write
 from tests.updates import planted
@@ -133,6 +134,11 @@ def test_a_model_ranks_as_it_scores(llama):
     for question, answers in pairs:
         with pytest.raises(ckl.UserError):
             model.rank(question, answers)
+    facts = (Instance("Q1", "Rome", 0),)
+    relation = Relation(
+        "P17", ("[X] is a city in [Y].",), ("a", "b", "c"), tuple(table.answer), facts
+    )
+    assert model.rank("Rome", relation).equals(table)
     asked = model.ask("Rome is a city in _X_.", length=4)
     assert asked == model.ask("Rome is a city in", length=4) and len(asked.split()) <= 4
 
