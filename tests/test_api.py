@@ -60,6 +60,14 @@ def test_runs_are_compared_as_in_the_report(demo):
     assert np.isnan(table.loc["Initial", "fuar"]) and table.loc["LoRA", "fuar"] >= 0
 
 
+def test_a_command_runs_in_this_process(demo, tmp_path, capsys):
+    done = ckl.command(f"report '{demo}' --out '{tmp_path}'")
+    assert done["exit_code"] == 0 and (tmp_path / "report.html").is_file()
+    assert "LoRA" in capsys.readouterr().out
+    with pytest.raises(ckl.UserError, match="no command 'reports'.*Did you mean 'report'"):
+        ckl.command("reports")
+
+
 def test_figures_are_axes(demo):
     from matplotlib import pyplot
 
