@@ -25,16 +25,20 @@ LAST = "import sys; print('tensorflow' in sys.modules)"
 def execute(path: Path, folder: Path, package: str | None) -> nbformat.NotebookNode:
     """The notebook with its outputs; without a package its install cell is left out."""
     notebook = nbformat.read(path, as_version=4)
+    sources = [cell.source for cell in notebook.cells]
     for cell in notebook.cells:
         if "%pip" in cell.source:
             new = cell.source.replace('PACKAGE = ".."', f"PACKAGE = {package!r}")
             cell.source = new if package else ""
     notebook.cells.append(nbformat.v4.new_code_cell(LAST))
+    options = {"timeout": 900, "coalesce_streams": True}
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=900, resources=resources).execute()
+    NotebookClient(notebook, resources=resources, **options).execute()
     (said,) = notebook.cells.pop().outputs
     if said.text.strip() != "False":
         raise SystemExit(f"{path}: TensorFlow was imported.")
+    for cell, source in zip(notebook.cells, sources, strict=True):
+        cell.source = source
     return notebook
 
 

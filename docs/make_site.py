@@ -129,7 +129,7 @@ def _output(output: dict, image: Path) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(base64.b64decode(data["image/png"]))
         return f"![What the cell draws]({image.name})"
-    if "text/html" in data:
+    if "<table" in data.get("text/html", ""):
         return re.sub(r"\n\s*", "", re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.S))
     text = ESCAPES.sub("", data.get("text/plain", "".join(output.get("text", ()))))
     lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
