@@ -187,7 +187,7 @@ class Run(Model):
 
         from ckl_jax.analysis.ledger import rows
 
-        return pandas.DataFrame(rows(self.path, initial and Path(initial)))
+        return pandas.DataFrame(rows(self.path, None if initial is None else Path(initial)))
 
     def metrics(self) -> "pandas.DataFrame":
         """A row for each line of metrics.jsonl: step, split, loss and the like."""
