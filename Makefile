@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow lint docs notebooks bench clean
 
 demo: $(VENV)/.core  ## The CKL paper's main experiment at a small size: runs/demo/report.html
 	$(BIN)/ckl demo $(ARGS)
@@ -21,6 +21,15 @@ lint: $(VENV)/.dev
 
 docs: $(VENV)/.docs  ## The documentation as a site, build/docs/site/index.html; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/make_site.py
+
+# `WITH='jax==0.10.0'` adds packages to the environment. `build/lib` would go into the wheel.
+notebooks: WHEEL := $(CURDIR)/build/wheel
+notebooks:  ## The notebooks, from a wheel in an environment of its own: build/notebooks, for `make docs`
+	rm -rf build/lib $(WHEEL) && $(PYTHON) -m venv $(WHEEL)/venv
+	$(WHEEL)/venv/bin/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
+	$(WHEEL)/venv/bin/pip install --quiet $(WITH) $$(echo $(WHEEL)/*.whl)[notebooks]
+	cd $$(mktemp -d) && env -u PYTHONPATH $(WHEEL)/venv/bin/python $(CURDIR)/benchmarks/notebooks.py \
+		$(CURDIR)/notebooks/*.ipynb --package $(WHEEL)/*.whl --out $(CURDIR)/build/notebooks
 
 bench: $(VENV)/.hf  ## Ratios against Hugging Face + PyTorch: benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.train_step $(ARGS)

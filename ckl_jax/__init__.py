@@ -10,6 +10,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from ckl_jax.api import Model, Plots, Run, Staleness, Update, Updates, compare, diffsets
     from ckl_jax.api import load, probe, splits, staleness, train, update
+    from ckl_jax.cli.ckl import command
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.errors import UserError
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
@@ -22,6 +23,7 @@ _PLACES = {
     "Evaluator": "papers.lm_pub_quiz.ranking",
     "PubQuizCallback": "papers.lm_pub_quiz.trainer_callback",
     "UserError": "errors",
+    "command": "cli.ckl",
     **dict.fromkeys(("Model", "Plots", "Run", "Staleness", "Update", "Updates"), "api"),
     **dict.fromkeys(("compare", "diffsets", "load", "probe", "splits"), "api"),
     **dict.fromkeys(("staleness", "train", "update"), "api"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from ckl_jax.analysis.study import Study
-    from ckl_jax.data.facts.relational import Dataset
+    from ckl_jax.data.facts.relational import Dataset, Relation
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
@@ -89,12 +89,13 @@ class Model:
         """The log probability of a text, in nats; of a decoder without BOS, from its 2nd token."""
         return self._evaluator.evaluate_item("[Y]", [text], capitalize=False)[0]
 
-    def rank(self, question: str, answers: Sequence[str]) -> "pandas.DataFrame":
+    def rank(self, question: str, answers: "Sequence[str] | Relation") -> "pandas.DataFrame":
         """Answers by the probability of the sentence with each, best first (LM-PUB-QUIZ).
 
         Args:
-          question: a sentence with one blank, `____` or `_X_`.
-          answers: two or more to choose from.
+          question: a sentence with one blank, `____` or `_X_`; with a relation, a subject.
+          answers: two or more to choose from, or a relation: its first template is the sentence,
+            and its options are the answers.
 
         Returns:
           Columns answer and log_prob (nats).
@@ -102,11 +103,16 @@ class Model:
         import pandas
 
         from ckl_jax.data.facts.ckl_files import BLANK, normalize_blank
+        from ckl_jax.data.facts.relational import Relation
 
-        template = normalize_blank(question, "rank()").replace(BLANK, "[Y]")
-        if isinstance(answers, str) or len(answers) < 2:
-            raise UserError("Give a list of two answers or more to choose from.")
-        sums = self._evaluator.evaluate_item(template, answers, capitalize=False)
+        if isinstance(answers, Relation):
+            first, answers = answers.templates[0], answers.answer_labels
+            sums = self._evaluator.evaluate_item(first, answers, question)
+        elif isinstance(answers, str) or len(answers) < 2:
+            raise UserError("Give a list of two answers or more to choose from, or a relation.")
+        else:
+            statement = normalize_blank(question, "rank()").replace(BLANK, "[Y]")
+            sums = self._evaluator.evaluate_item(statement, answers, capitalize=False)
         table = pandas.DataFrame({"answer": list(answers), "log_prob": sums})
         return table.sort_values("log_prob", ascending=False, ignore_index=True, kind="stable")
 
@@ -181,7 +187,7 @@ class Run(Model):
 
         from ckl_jax.analysis.ledger import rows
 
-        return pandas.DataFrame(rows(self.path, initial))
+        return pandas.DataFrame(rows(self.path, None if initial is None else Path(initial)))
 
     def metrics(self) -> "pandas.DataFrame":
         """A row for each line of metrics.jsonl: step, split, loss and the like."""

@@ -18,6 +18,10 @@ class UserError(Exception):
             _LONG_WORD.sub(lambda word: f"{word[0][:40]}...[{len(word[0]):,} characters]", message)
         )
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence alone, without the calls that led to it."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the choice nearest to `name`, or "" if none is near."""

@@ -4,6 +4,7 @@ Pages lie there as they do in the repository, so that links among them hold. The
 docs/README.md, the index. Warnings are errors: a link to what is not there stops the build.
 """
 
+import base64
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ BUILD = ROOT / "build" / "docs"
 SOURCE = BUILD / "source"
 API = "api.md"
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
+ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # colors of a terminal
 SECTION = re.compile(r"^## (.+?)(?: \(.*)?$", re.M)
 PUBLIC = {
     "ckl_jax": ["ckl_jax.api", "ckl_jax.errors.UserError"],
@@ -75,7 +77,7 @@ def main() -> int:
     for page in [*pages, ROOT / "benchmarks" / "README.md"]:
         _write(page, LINK.sub(lambda m, at=page: _link(m[1], at), page.read_text()))
     for notebook in sorted(ROOT.glob("notebooks/*.ipynb")):
-        _write(notebook.with_suffix(".md"), _as_page(json.loads(notebook.read_text())))
+        _write_notebook(notebook)
     blocks = (f"## {title}\n\n" + _blocks(names) for title, names in PUBLIC.items())
     _write(ROOT / "docs" / API, "# API\n\n" + "\n".join(blocks))
     config = CONFIG % (json.dumps(str(ROOT)), json.dumps(_navigation()))
@@ -107,13 +109,31 @@ def _link(link: str, page: Path) -> str:
     return link
 
 
-def _as_page(notebook: dict) -> str:
-    """The cells of a notebook as a page."""
+def _write_notebook(notebook: Path) -> None:
+    """A notebook as a page: with outputs, if `make notebooks` has executed it."""
+    executed = ROOT / "build" / "notebooks" / notebook.name
+    cells = json.loads((executed if executed.exists() else notebook).read_text())["cells"]
     parts = []
-    for cell in notebook["cells"]:
+    for cell in cells:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
-    return "\n\n".join(parts) + "\n"
+        for output in cell.get("outputs", ()) if "%pip" not in text else ():
+            parts.append(_output(output, notebook.with_name(f"{notebook.stem}_{len(parts)}.png")))
+    _write(notebook.with_suffix(".md"), "\n\n".join(parts) + "\n")
+
+
+def _output(output: dict, image: Path) -> str:
+    data = {kind: "".join(value) for kind, value in output.get("data", {}).items() if value}
+    if "image/png" in data:
+        target = SOURCE / image.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(base64.b64decode(data["image/png"]))
+        return f"![What the cell draws]({image.name})"
+    if "<table" in data.get("text/html", ""):
+        return re.sub(r"\n\s*", "", re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.S))
+    text = ESCAPES.sub("", data.get("text/plain", "".join(output.get("text", ()))))
+    lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
+    return "```text\n" + "\n".join(lines) + "\n```"
 
 
 def _blocks(names: list[str]) -> str:

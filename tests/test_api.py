@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ckl_jax as ckl
+from ckl_jax.data.facts.relational import Instance, Relation
 from tests.analysis.helpers import make_demo, make_run
 from tests.papers.temporalwiki.data.dump_files import dump, page, write
 from tests.updates import planted
@@ -57,6 +58,14 @@ def test_runs_are_compared_as_in_the_report(demo):
     told = ckl.load(demo / "lora").scores()
     assert table.loc["LoRA", "new_lama"] == pytest.approx(100 * told.loc["new_lama", "em"])
     assert np.isnan(table.loc["Initial", "fuar"]) and table.loc["LoRA", "fuar"] >= 0
+
+
+def test_a_command_runs_in_this_process(demo, tmp_path, capsys):
+    done = ckl.command(f"report '{demo}' --out '{tmp_path}'")
+    assert done["exit_code"] == 0 and (tmp_path / "report.html").is_file()
+    assert "LoRA" in capsys.readouterr().out
+    with pytest.raises(ckl.UserError, match="no command 'reports'.*Did you mean 'report'"):
+        ckl.command("reports")
 
 
 def test_figures_are_axes(demo):
@@ -133,6 +142,11 @@ def test_a_model_ranks_as_it_scores(llama):
     for question, answers in pairs:
         with pytest.raises(ckl.UserError):
             model.rank(question, answers)
+    facts = (Instance("Q1", "Rome", 0),)
+    relation = Relation(
+        "P17", ("[X] is a city in [Y].",), ("a", "b", "c"), tuple(table.answer), facts
+    )
+    assert model.rank("Rome", relation).equals(table)
     asked = model.ask("Rome is a city in _X_.", length=4)
     assert asked == model.ask("Rome is a city in", length=4) and len(asked.split()) <= 4
 

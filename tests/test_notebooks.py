@@ -20,16 +20,12 @@ def test_a_notebook_is_short_and_without_outputs(path):
 @pytest.mark.filterwarnings("default")  # of the notebook's own machinery
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+    for name in ("nbformat", "nbclient", "ipykernel"):
+        pytest.importorskip(name)
+    from benchmarks.notebooks import execute
+
     monkeypatch.delenv("XLA_FLAGS")  # one device, as its reader has
-    notebook = nbformat.read(path, as_version=4)
-    for cell in notebook.cells:
-        if "%pip" in cell.source:
-            cell.source = ""  # the package is here
-    nbclient.NotebookClient(
-        notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    notebook = execute(path, tmp_path, package=None)  # the package is here
     shown = [
         o.data for c in notebook.cells if c.cell_type == "code" for o in c.outputs if "data" in o
     ]

@@ -283,9 +283,13 @@ def cell_value(row: dict, column: str) -> float | None:
 
 
 def titles(table: dict[str, Any]) -> dict[str, str]:
-    """{column: header} of the scores, the columns beside each, and FUAR."""
+    """{column: header} of the scores, the columns beside each, and FUAR.
+
+    Probes that only the Initial model answered are left out if there are others.
+    """
     headers = {}
-    for probe in table["probes"]:
+    asked = {p for row in table["rows"] if row["key"] != "initial" for p in row["scores"]}
+    for probe in (p for p in table["probes"] if p in asked or not asked):
         headers[probe] = f"{table['labels'][probe]} {table['metric'].upper()}"
         beside = table["columns"].items()
         headers |= {column: t for column, t in beside if column.rpartition("/")[0] == probe}

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -132,7 +133,9 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
         ratio = best["fuar"]
         sentence = (
             f"{best['label']} forgot least for what it gained: a ratio (FUAR) of "
-            f"{ratio['value']:.2f} ({ratio['lost']:.1f} points lost, {ratio['gained']:.1f} gained)"
+            f"{ratio['value']:.2f} ({ratio['lost']:.1f} points lost, {ratio['gained']:.1f} gained; "
+            f"95 % interval {' to '.join(map(_bound, (ratio['low'], ratio['high'])))}"
+            f"{_overlap(table, best)})"
         )
         if most is not best:
             sentence += (
@@ -141,6 +144,18 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
             )
         found.append(f"{sentence}.")
     return found
+
+
+def _bound(bound: float | None) -> str:
+    return "no gain" if bound is None else f"{bound:.2f}"
+
+
+def _overlap(table: dict[str, Any], best: Mapping[str, Any]) -> str:
+    """Whose intervals of FUAR begin below the end of the best one's."""
+    end = lambda row, side: math.inf if row["fuar"][side] is None else row["fuar"][side]  # noqa: E731
+    others = [row for row in table["rows"] if row["fuar"] and row is not best]
+    found = [row["label"] for row in others if end(row, "low") <= end(best, "high")]
+    return f", which overlaps those of {', '.join(found)}" if found else ""
 
 
 def _examples(study: Study) -> str:

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import textwrap
@@ -120,14 +121,30 @@ def _run(argv: list[str], quiet: bool, as_json: bool) -> int:
             stack.enter_context(contextlib.redirect_stderr(null))
         if quiet or as_json:
             stack.enter_context(contextlib.redirect_stdout(kept or null))
-        found = command() or 0
-    code, result = found if isinstance(found, tuple) else (found, {})
-    if isinstance(code, dict):
-        code, result = 0, code
+        result = _result(command())
     if kept:
-        told = {"exit_code": code, **result, "output": kept.getvalue().splitlines()}
+        told = {**result, "output": kept.getvalue().splitlines()}
         print(json.dumps(told, ensure_ascii=False, default=_as_json))
-    return code
+    return result["exit_code"]
+
+
+def _result(returned: int | dict | tuple | None) -> dict[str, Any]:
+    if isinstance(returned, dict):
+        return {"exit_code": 0, **returned}
+    code, result = returned if isinstance(returned, tuple) else (returned or 0, {})
+    return {"exit_code": code, **result}
+
+
+def command(line: str) -> dict[str, Any]:
+    """Runs a command of `ckl` in this process, such as "demo --size tiny".
+
+    Returns:
+      What --json prints: `exit_code`, and what the command counted, scored or wrote.
+
+    Raises:
+      UserError: the words are no command, or it ends with 2.
+    """
+    return _result(parse(shlex.split(line))())
 
 
 def _as_json(value: Any) -> Any:

@@ -68,11 +68,11 @@ def compare(
     bias: Names = (),
     relation_info: str | None = None,
 ) -> dict[str, Any]:
-    """Draw the ranking results of several models in the same figures.
+    """Draw the ranking results of several models in the same figures and write a page of them.
 
     Args:
       results: Folders of results, as NAME=FOLDER or FOLDER.
-      out: Folder of the figures.
+      out: Folder of report.html and the figures.
       bias: Relations whose biases to draw, such as P30.
       relation_info: JSON file of domains by relation.
     """

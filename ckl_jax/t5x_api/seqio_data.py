@@ -120,8 +120,8 @@ def check_split(cfg: Any) -> None:
         splits = sorted({s for part in getattr(task, "tasks", [task]) for s in part.splits})
     if cfg.split not in splits and "[" not in cfg.split:  # TFDS slices such as "train[:90%]"
         raise UserError(
-            f"Task {cfg.task_name!r} has no split {cfg.split!r}; it has {', '.join(splits)}."
-            + nearest(cfg.split, splits)
+            f"Task {cfg.task_name!r} has no split {cfg.split!r}; it has {', '.join(splits)}. "
+            f"Give --gin.utils.DatasetConfig.split=\"'{splits[0]}'\"."
         )
 
 

@@ -297,6 +297,13 @@ def test_the_page_says_what_happened_and_has_every_fact(tmp_path):
     most, least = (f(kept, key=kept.get) for f in (max, min))
     told = f"{kept[most]:.1f} % right after {most}, {kept[least]:.1f} % after {least}"
     assert f"InvariantLAMA: {told}, {before:.1f} % before." in page
+    bounds = {r["label"]: r["fuar"] for r in table["rows"] if r["fuar"]}
+    best = min(bounds, key=lambda label: bounds[label]["value"])
+    high = bounds[best]["high"]
+    over = [k for k, b in bounds.items() if k != best and b["low"] <= high]
+    told = f"95 % interval {bounds[best]['low']:.2f} to {high:.2f}"
+    told += f", which overlaps those of {', '.join(over)}" if over else ""
+    assert f"{best} forgot least" in page and f"{told})" in page
     facts = page[page.index('id="facts"') :]
     assert facts[: facts.index("</table>")].count("<tr>") == 1 + sum(sizes.values())
 

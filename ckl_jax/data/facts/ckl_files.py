@@ -286,7 +286,7 @@ def normalize_blank(text: str, where: str) -> str:
     if len(blanks) != 1:
         raise UserError(
             f"{where}: the statement {text[:80]!r} has {len(blanks) or 'no'} blanks; "
-            f"it must have one, written {BLANK}."
+            f"it must have one, such as ____ or _X_."
         )
     return _BLANKS.sub(BLANK, text)
 

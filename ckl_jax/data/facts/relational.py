@@ -191,14 +191,20 @@ class Dataset:
 
     @classmethod
     def from_name(cls, name: str, **options: Any) -> "Dataset":
-        """`from_path` of the copy of "BEAR" or "BEAR-big" that lm-pub-quiz has downloaded.
+        """`from_path` of a dataset in lm-pub-quiz's folder, by its name in any case.
+
+        The folder is `datasets` in `LM_PUB_QUIZ_CACHE_ROOT`, or in `~/.lm-pub-quiz`. lm-pub-quiz
+        downloads "BEAR" and "BEAR-big" into it; datasets of your own may lie there too.
 
         Raises:
           UserError: there is no such name, or no copy.
         """
-        if name.lower() not in _KNOWN:
-            raise UserError(f"There is no dataset {name!r}; give BEAR, BEAR-big, or from_path.")
-        return cls.from_path(name, **options)
+        folder, lower = _downloaded(), name.lower()
+        there = {path.name.lower(): path for path in folder.glob("*/") if path.is_dir()}
+        if lower not in there and lower not in _KNOWN:
+            names = ", ".join(sorted({"BEAR", "BEAR-big"} | (there.keys() - {*_KNOWN})))
+            raise UserError(f"There is no dataset {name!r}; give {names}, or from_path.")
+        return cls.from_path(there.get(lower, name), **options)
 
     def filter_subset(
         self,
@@ -207,12 +213,7 @@ class Dataset:
         name: str | None = None,
     ) -> "Dataset":
         """The named relations, each with the instances at the given rows; see `Relation.take`."""
-        for code in rows:
-            if code not in self.relations:
-                raise UserError(
-                    f"{self.name} has no relation {code!r}.{nearest(code, self.relations)}"
-                )
-        chosen = {c: self.relations[c].take(rows[c], keep_answer_space) for c in rows}
+        chosen = {c: self[c].take(rows[c], keep_answer_space) for c in rows}
         return dataclasses.replace(self, name=name or f"{self.name} (subset)", relations=chosen)
 
     def about(self, subjects: Sequence[str]) -> "Dataset":
@@ -228,6 +229,9 @@ class Dataset:
         return iter(self.relations.values())
 
     def __getitem__(self, code: str) -> Relation:
+        if code not in self.relations:
+            known = nearest(code, self.relations) or f" It has {', '.join(self.relations)}."
+            raise UserError(f"{self.name} has no relation {code!r}.{known}")
         return self.relations[code]
 
     def __len__(self) -> int:
@@ -239,14 +243,18 @@ def _folder(path: str | os.PathLike) -> Path:
     name = os.fspath(path)
     if name.lower() not in _KNOWN or Path(name).exists():
         return Path(name)
-    root = os.environ.get("LM_PUB_QUIZ_CACHE_ROOT") or Path.home() / ".lm-pub-quiz"
-    copy = Path(root) / "datasets" / name.lower()
+    copy = _downloaded() / name.lower()
     if not copy.exists():
         raise UserError(
             f"There is no folder {name}, and lm-pub-quiz has no copy of it in {copy}; get it from "
             "github.com/lm-pub-quiz/BEAR and give its folder."
         )
     return copy
+
+
+def _downloaded() -> Path:
+    root = os.environ.get("LM_PUB_QUIZ_CACHE_ROOT") or Path.home() / ".lm-pub-quiz"
+    return Path(root) / "datasets"
 
 
 def _name(folder: Path) -> str:

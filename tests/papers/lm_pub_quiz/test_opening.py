@@ -113,8 +113,12 @@ def test_results_and_datasets_are_shown_shortly(dataset, evaluator, monkeypatch,
     monkeypatch.setenv("LM_PUB_QUIZ_CACHE_ROOT", str(tmp_path))
     with pytest.raises(ckl.UserError, match="lm-pub-quiz has no copy"):
         ckl.Dataset.from_name("BEAR")
-    with pytest.raises(ckl.UserError, match="There is no dataset 'bare'"):
+    shutil.copytree(dataset.path, tmp_path / "datasets" / "Mine")
+    assert ckl.Dataset.from_name("mine").relations == dataset.relations
+    with pytest.raises(ckl.UserError, match="no dataset 'bare'; give BEAR, BEAR-big, mine, or"):
         ckl.Dataset.from_name("bare")
+    with pytest.raises(ckl.UserError, match="dataset has no relation 'P9'. It has P1, P2."):
+        _ = dataset["P9"]
 
 
 @pytest.mark.slow

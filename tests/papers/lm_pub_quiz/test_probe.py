@@ -181,9 +181,18 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert ckl.main(argv) == 0
     *drawn, told = capsys.readouterr().out.splitlines()
     names = [Path(line).name for line in drawn]
-    assert names == ["domains.png", "bias_P1.png"]
+    assert names == ["report.html", "domains.png", "bias_P1.png"]
     assert told.startswith("no_bos: another best option than sum in ")
-    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names[1:])
+    page = (tmp_path / "report.html").read_text()
+    results = DatasetResults.from_path(golden / "results" / "sum")
+    accuracy = 100 * results.get_metrics("accuracy")["overall"]["accuracy"]
+    assert f"sum: accuracy {accuracy:.2f} % of {sum(len(r.table) for r in results)} rows" in page
+    assert page.count('<span class="below">right') == sum(
+        int((r.scores.argmax(1) == r.answers).sum())
+        for name in ("sum", "no_bos")
+        for r in DatasetResults.from_path(golden / "results" / name)
+    )
     assert ckl.main(["probe", "compare", "a=x", "a=y", "--out", str(tmp_path)]) == 2
     assert "a is named twice" in capsys.readouterr().err
     assert ckl.main([*argv[:-1], "P7"]) == 2
@@ -205,7 +214,7 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     plain.save(tmp_path / "plain")
     argv = ["probe", "compare", str(tmp_path / "plain"), "--out", str(tmp_path), "--bias", "P1"]
     assert ckl.main(argv) == 0
-    (drawn, told) = capsys.readouterr().out.splitlines()
+    (_, drawn, told) = capsys.readouterr().out.splitlines()
     assert drawn.endswith("bias_P1.png") and told.startswith("No domains.png: ")
 
 

@@ -6,24 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import figures, labels, statistics
+from ckl_jax.analysis import figures, labels, sections, statistics
+from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_file
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 
+_MOST_ROWS = 4000  # of a page
+
 
 def summary(results: DatasetResults) -> str:
     """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
-    # The bootstrap draws instances, not rows: the templates of an instance state the same fact,
-    # so their results are not independent.
-    right = np.concatenate([_by_instance(result) for result in results])
-    low, high = statistics.interval(statistics.bootstrap_means(right[None])[0])
-    (overall,) = results.get_metrics("accuracy").values()
-    lines = [
-        f"accuracy {100 * overall['accuracy']:.2f} % of {overall['support']:.0f} rows "
-        f"(95 % interval {100 * low:.2f} to {100 * high:.2f})"
-    ]
+    lines = [_overall(results)["sentence"]]
     for key in ("cardinality", "domains"):
         # Domains are not in BEAR's own metadata but in a separate `relation_info` file, so results
         # may lack them.
@@ -33,6 +28,18 @@ def summary(results: DatasetResults) -> str:
             rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
             lines.append(f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {rows}")
     return "\n".join(lines)
+
+
+def _overall(results: DatasetResults) -> dict[str, Any]:
+    """{"value", "low", "high": percent, "rows", "sentence"}."""
+    # The bootstrap draws instances, not rows: the templates of an instance ask for the same fact,
+    # so their results are not independent.
+    right = np.concatenate([_by_instance(result) for result in results])
+    low, high = 100 * np.array(statistics.interval(statistics.bootstrap_means(right[None])[0]))
+    (overall,) = results.get_metrics("accuracy").values()
+    value, rows = 100 * overall["accuracy"], int(overall["support"])
+    told = f"accuracy {value:.2f} % of {rows} rows (95 % interval {low:.2f} to {high:.2f})"
+    return {"value": value, "low": low, "high": high, "rows": rows, "sentence": told}
 
 
 def biases(results: DatasetResults) -> str:
@@ -132,8 +139,8 @@ def draw(
       relation_info: JSON of domains by relation, where the results do not say them.
 
     Returns:
-      The files that were written: domains.png, where all results have domains, and
-      bias_<relation>.png.
+      The files that were written: report.html, with every row; domains.png, where all results have
+      domains; and bias_<relation>.png.
 
     Raises:
       UserError: a folder holds no results, or lacks a relation.
@@ -152,7 +159,47 @@ def draw(
     wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
     for name, image in wanted.items():
         write_file(Path(out) / f"{name}.png", image)
-    return [f"{out}/{name}.png" for name in wanted]
+    _write_page(Path(out) / "report.html", models, wanted)
+    return [f"{out}/report.html", *(f"{out}/{name}.png" for name in wanted)]
+
+
+def _write_page(path: Path, models: Mapping[str, DatasetResults], drawn: Mapping[str, Any]) -> None:
+    scores = {name: _overall(results) for name, results in models.items()}
+    rows = [[name, sections.estimate(x), x["rows"]] for name, x in scores.items()]
+    note = (
+        "Percent of rows (subjects and templates) whose right answer has the best score of all "
+        "answers of its relation; below, 95 % intervals of a bootstrap over subjects."
+    )
+    parts = [Section("Scores", ["Model", "Accuracy", "Rows"], rows, [note], anchor="scores")]
+    titles = {name: name.capitalize().replace("_", " of ") for name in drawn}
+    parts += [Section(titles[name], png=image, anchor=name) for name, image in drawn.items()]
+    lead = [f"{name}: {x['sentence']}." for name, x in scores.items()]
+    sections.write_page(path, "What models know, by ranking", [*parts, _all_rows(models)], lead)
+
+
+def _all_rows(models: Mapping[str, DatasetResults]) -> Section:
+    """The best option of every model, rows first in which models differ."""
+    best = [_best_options(results) for results in models.values()]
+    keys = list(dict.fromkeys(key for found in best for key in found))
+    keys.sort(key=lambda key: len({found.get(key) for found in best}) == 1)
+    rows = [
+        [
+            Cell(subject, right),
+            code,
+            *(
+                Cell(found[key], "right" if found[key] == right else "wrong")
+                if key in found
+                else "–"
+                for found in best
+            ),
+        ]
+        for key in keys[:_MOST_ROWS]
+        for code, _, subject, right, _ in [key]
+    ]
+    more = len(keys) - len(rows)
+    notes = [f"{more:,} rows more are in the folders of results."] if more else []
+    headers = ["Subject and right answer", "Relation", *models]
+    return Section("All rows", headers, rows, notes, anchor="rows", kind="examples")
 
 
 def _bars(

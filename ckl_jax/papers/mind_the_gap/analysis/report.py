@@ -207,8 +207,9 @@ def cutoff_sentences(results: Results) -> list[str]:
         line = results["months"][name]["line"]
         if found:
             sentences.append(
-                f"{name}: perplexity rises from {found['month']} on ({found['low']} to "
-                f"{found['high']}), by {found['slope']:.2f} points a bin."
+                f"{name}: perplexity rises from {found['month']} on (95 % interval "
+                f"{found['low']} to {found['high']}), by {found['slope']:.2f} {_points(results)} "
+                f"({found['slope_low']:.2f} to {found['slope_high']:.2f})."
             )
         elif not line["low"] > 0:
             sentences.append(f"{name}: no rise of perplexity with time is found.")
@@ -247,9 +248,13 @@ def _sources(results: Results) -> list[Section]:
     ]
 
 
-def _slope_title(results: Results) -> str:
+def _points(results: Results) -> str:
     months = results["settings"]["bin_months"]
-    return f"Slope (points {'a month' if months == 1 else f'in {months} months'})"
+    return f"points {'a month' if months == 1 else f'in {months} months'}"
+
+
+def _slope_title(results: Results) -> str:
+    return f"Slope ({_points(results)})"
 
 
 def _plain(value: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import figures
+from ckl_jax.analysis import figures, labels
 from ckl_jax.analysis.changes import overlap_section
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.report import configs, versions
@@ -134,7 +134,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         _settings(study),
     ]
     title = "What each update learned and forgot"
-    return write_page(out / "report.html", title, sections, [_lead(study)])
+    return write_page(out / "report.html", title, sections, _lead(study, made["table_3"]))
 
 
 def _write_csv(path: Path, matrices: dict[str, Any]) -> None:
@@ -165,10 +165,10 @@ def section_3(study: Study, three: Rows) -> Section:
 
     def cells(row: dict[str, Any]) -> list[Any]:
         ranked = [(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns]
-        return [*_costs(row), *(_perplexity(x, rank) for x, rank in ranked)]
+        return [*(_perplexity(x, rank) for x, rank in ranked), *_costs(row)]
 
-    headers = ["Trainable", "Total", *COSTS]
-    headers += [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
+    headers = [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
+    headers += ["Trainable", "Total", *COSTS]
     about = {"notes": [_LEGEND], "anchor": "scores"}
     return _by_method("Perplexity of facts", headers, three, cells, **about)
 
@@ -296,7 +296,7 @@ def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
     return Section("Facts", headers, rows, sections=[below], anchor="facts")
 
 
-def _lead(study: Study) -> str:
+def _lead(study: Study, three: Rows) -> list[str]:
     names = ", ".join(map(method_label, study.methods)) or "no method yet"
     unfinished = [
         f"{method_label(m)} after {', '.join(missing)}"
@@ -304,7 +304,25 @@ def _lead(study: Study) -> str:
         if (missing := [study.label(i) for i in study.intervals if i not in after])
     ]
     left_out = f" Not there yet: {'; '.join(unfinished)}." if unfinished else ""
-    return f"Intervals {', '.join(map(study.label, study.intervals))}; {names}.{left_out}"
+    found = [f"Intervals {', '.join(map(study.label, study.intervals))}; {names}.{left_out}"]
+    for interval in study.intervals[-1:]:
+        told = filter(None, (_told(three, interval, name) for name in ("changed", "unchanged")))
+        when = f"Perplexity after the update of {study.label(interval)} (lower is better)"
+        found.append(f"{when}: {'; '.join(told) or 'not measured yet'}.")
+    return found
+
+
+def _told(three: Rows, interval: str, name: str) -> str:
+    """The perplexity of a class of facts before the updates, and after the best and the worst."""
+    cells = [(method_label(row["method"]), row["intervals"][interval][name]) for row in three]
+    (_, before), *after = cells
+    known = [(label, cell["value"]) for label, cell in after if cell]
+    if not before or not known:
+        return ""
+    ends = dict(f(known, key=lambda x: x[1]) for f in (min, max))
+    shown = (f"{rounded(value)} after {label}" for label, value in ends.items())
+    facts = labels.count(before["facts"], f"{name} fact")
+    return f"{facts}, {rounded(before['value'])} before any update, {', '.join(shown)}"
 
 
 def _settings(study: Study) -> Section:
