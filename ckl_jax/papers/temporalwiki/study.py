@@ -137,19 +137,20 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         )
     extra_evaluations.check(updates)
     settings |= {"drawn": drawn, _CONFIG: gin_scan.model_config(settings)}
+    _check_length(updates, settings)
     if updates.model:
-        _check_model(updates, settings)
+        _vocabulary(updates, settings)  # refuses a model without one
     return snapshots, settings
 
 
-def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
-    """Refuses a --model without vocabulary, or with fewer positions than a row has tokens."""
-    _vocabulary(updates, settings)
-    length, max_positions = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
+def _check_length(updates: Updates, settings: Mapping[str, Any]) -> None:
+    """Refuses rows that are longer than the model has positions."""
+    length = settings["ROW_LENGTH"]
+    max_positions = settings.get(f"{settings[_CONFIG]}.max_positions", length)
     if length > max_positions:
         raise UserError(
-            f"Rows are of {length} tokens and {updates.model} has {max_positions} positions; give "
-            f"--gin.ROW_LENGTH={max_positions}, or less."
+            f"Rows are of {length} tokens and {updates.model or 'the model'} has {max_positions} "
+            f"positions; give --gin.ROW_LENGTH={max_positions}, or less."
         )
 
 
