@@ -101,11 +101,11 @@ def temporalwiki(
 ) -> int | tuple[int, dict[str, Any]]:
     """Update a GPT-2 dump by dump, and measure what it learned and forgot (TemporalWiki).
 
-    Exit code 1: an update should not ship; 2: bad input.
+    Exit code 1: an update should not ship; 2: bad input; 3: there are too few facts to decide.
 
     Args:
-      promote_if: Condition for shipping an update, such as 'unchanged <= 1.05 and changed < 1.0':
-        its perplexity over the last model's.
+      promote_if: Condition for shipping an update, such as 'unchanged <= 1.05 and changed < 1.0 at
+        n >= 50': its perplexity over the last model's, of at least so many facts.
       dry_run: Print what would be done, and stop.
     """
     from ckl_jax.papers.temporalwiki import study as job
@@ -117,10 +117,8 @@ def temporalwiki(
             print(line)
         return 0
     with ProgressLine() as progress:
-        job.run(settings, progress)
-    if condition is None:
-        return 0
-    return decide(promotion.compare_study(settings.out, condition, settings.methods))
+        verdicts = job.run(settings, progress, condition)
+    return decide(verdicts) if condition else 0
 
 
 def mind_the_gap(settings: Flat[Gap]) -> dict[str, Any]:

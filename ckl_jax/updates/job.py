@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, checks, files
-from ckl_jax.analysis import labels
+from ckl_jax.analysis import gate, labels
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import read_config
 from ckl_jax.checkpoints.hub import folder_of
@@ -35,7 +35,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
-from ckl_jax.updates import facts_file, gate, item_review, items, new_text, training
+from ckl_jax.updates import facts_file, item_review, items, new_text, scores, training
 from ckl_jax.updates.registry import Registry
 from ckl_jax.updates.settings import Update
 
@@ -200,7 +200,7 @@ class _Run:
                 f"--length {settings.length} is more than the {positions} positions of the model."
             )
         self.facts = facts_file.read(settings.facts) if settings.facts else []
-        self.gate = gate.Gate.parse(settings.ship_if)
+        self.gate = scores.parse(settings.ship_if)
         self.tasks = self._tasks() if settings.harness else None
         self._start, self._seconds = time.monotonic(), {}
 
@@ -534,4 +534,4 @@ def _scores(folder: Path, rows: list[dict[str, Any]]) -> dict[str, gate.Score]:
         [[bool(r["old"]) and r[n] == r["old"] for r in rows] for n in ("before", "after")]
     )
     texts = {k: np.array([was[k], now[k]], float).reshape(2, -1, 2) for k in ("new", "old")}
-    return gate.scores([row["tag"] for row in rows], right, old, texts)
+    return scores.scores([row["tag"] for row in rows], right, old, texts)

@@ -8,14 +8,17 @@ is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import labels
+from ckl_jax.analysis.gate import Gate
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.temporalwiki import extra_evaluations
+from ckl_jax.papers.temporalwiki.analysis import promotion
+from ckl_jax.papers.temporalwiki.analysis.promotion import Verdict
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, RECORD
 from ckl_jax.papers.temporalwiki.data import snapshots as dumps
 from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
@@ -35,8 +38,19 @@ _CONFIG = "model_config"  # in settings: the name of the model's configuration i
 _REVIEWS = "mix_review.mix_review.ratio"
 
 
-def run(updates: Updates, progress: Progress = no_progress) -> Path:
-    """Runs the study, or resumes it; returns the path of the report.
+def run(
+    updates: Updates, progress: Progress = no_progress, condition: Gate | None = None
+) -> Sequence[Verdict]:
+    """Runs the study, or resumes it.
+
+    Args:
+      updates: the settings.
+      progress: shows the work on one line.
+      condition: for shipping, of `promotion.parse`; where the newest interval has too few facts
+        for it, nothing is trained.
+
+    Returns:
+      The verdict on each method; () without a condition.
 
     Raises:
       UserError: bad snapshots, settings or gin files, before anything is written; or a training
@@ -48,11 +62,21 @@ def run(updates: Updates, progress: Progress = no_progress) -> Path:
         data = Data(updates, _with_dumps(updates, snapshots, progress), progress)
         study.step(f"Data: {labels.count(len(snapshots), 'snapshot')}")
         build(data, settings)
+        if condition and (few := promotion.too_few(condition, data.newest_facts())):
+            verdicts = [Verdict("", "", data.intervals[-1].name, few)]
+            promotion.write(verdicts, updates.root)
+            print("   Nothing is trained; without --promote-if it is.", flush=True)
+            return verdicts
         _train(study, data)
         study.step("Report")
         from ckl_jax.papers.temporalwiki.analysis.report import write_report
 
-        return study.done(write_report(updates.root))
+        verdicts = []
+        if condition:
+            verdicts = promotion.compare_study(updates.root, condition, updates.methods)
+            promotion.write(verdicts, updates.root)
+        study.done(write_report(updates.root))
+        return verdicts
 
 
 def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:

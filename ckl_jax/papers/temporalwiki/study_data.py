@@ -22,7 +22,7 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.data.facts import overlap
-from ckl_jax.data.facts.fact_files import CLASSES
+from ckl_jax.data.facts.fact_files import CLASSES, read_probe_csv
 from ckl_jax.data.facts.wikidata_json import FactRules
 from ckl_jax.data.process_pool import ChangedFile, Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
@@ -102,6 +102,13 @@ class Data:
     def fact_file(self, interval: Interval, kind: str) -> Path:
         """The probes of a class of an interval; missing where there is no such fact."""
         return self.root / "probes" / f"{interval.name}_{kind}.csv"
+
+    def newest_facts(self) -> dict[str, int]:
+        """The number of probes of each class of the newest interval."""
+        paths = {kind: self.fact_file(self.intervals[-1], kind) for kind in CLASSES}
+        return {
+            k: sum(1 for _ in read_probe_csv(path)) for k, path in paths.items() if path.is_file()
+        }
 
     def tuning_facts(self, interval: Interval, kind: str) -> Path:
         """The facts that are not probes; missing where there are no probes of the class."""
