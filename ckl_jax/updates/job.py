@@ -4,7 +4,6 @@ Each step leaves a file, and a step whose file is there is not done again: a com
 goes on where it was.
 """
 
-import contextlib
 import dataclasses
 import datetime
 import functools
@@ -19,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax import __version__, checks, files
+from ckl_jax import __version__, files
 from ckl_jax.analysis import gate, labels
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import read_config
 from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.data import watching
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.overlap import measure
@@ -95,31 +95,9 @@ def watch(
     Raises:
       UserError: bad settings; of bad documents it is said, and the next change waited for.
     """
-    checks.require_positive(**{"--watch": seconds})
     _Run(settings, _open(settings), progress, say)  # refuses bad settings now
     place = Path(settings.documents)
-    known, last = None, None
-    say(f"Watching {place}; Ctrl-C ends it.")
-    while True:
-        found = _state(place)
-        if found and found == last and found != known:
-            known = found
-            try:
-                update(settings, progress, say)
-            except UserError as e:
-                say(str(e))
-        last = found
-        sleep(seconds)
-
-
-def _state(place: Path) -> dict[str, tuple[int, float]]:
-    """{path: (bytes, modification time)} of the files at a path."""
-    found = {}
-    for path in place.rglob("*") if place.is_dir() else [place]:
-        with contextlib.suppress(FileNotFoundError):  # it was moved just now
-            status = path.stat()
-            found[str(path)] = status.st_size, status.st_mtime
-    return found
+    watching.watch(place, seconds, lambda: update(settings, progress, say), say, sleep)
 
 
 def describe(settings: Update, progress: Progress) -> list[str]:

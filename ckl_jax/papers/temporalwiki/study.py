@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.gate import Gate
 from ckl_jax.data.process_pool import Progress, no_progress
@@ -197,7 +198,9 @@ def _known(updates: Updates, method: str) -> list[str]:
 
 def _snapshots(updates: Updates) -> list[Snapshot]:
     if updates.snapshots:
-        return [dumps.find(place) for place in updates.snapshots]
+        record = updates.root / RECORD
+        known = files.read_json_object(record).get("snapshots", ()) if record.is_file() else ()
+        return dumps.find_all(updates.snapshots, known)
     # The simulated world's dumps are written later; their dates are known.
     dates = month_starts(updates.world(), updates.months)
     return [Snapshot(date.replace("-", ""), "", "") for date in dates]
@@ -225,6 +228,11 @@ def build(data: Data, settings: dict[str, Any]) -> None:
       UserError: no fact is left to probe, or a batch has more rows than an interval.
     """
     updates = data.updates
+    if missing := [s for s in data.snapshots if s.was and not data.is_read(s)]:
+        raise UserError(
+            f"The dumps of {missing[0].date} have been deleted, but are not read yet; fetch "
+            f"{missing[0].was.partition(': ')[2]} again."
+        )
     for interval in data.intervals:
         data.build_interval(interval)
     first = data.whole_text(data.snapshots[0])

@@ -11,8 +11,11 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
 from ckl_jax.data.text.documents import read_documents
+from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
+from ckl_jax.papers.temporalwiki.data import checksums
 from ckl_jax.papers.temporalwiki.data.own_snapshots import WIKI
+from ckl_jax.papers.temporalwiki.data.snapshots import check_series, find_all
 from ckl_jax.papers.temporalwiki.data.wiki_xml import read_pages
 
 OLD, NEW = "2020-01-01", "2021-01-01"
@@ -137,3 +140,40 @@ def test_other_folders_are_left_alone(inputs, capsys):
     (inputs / "out" / "mine.txt").write_text("mine")
     assert snapshots(inputs) == 2
     assert "--overwrite" in capsys.readouterr().err
+
+
+def test_sums_of_dumps_are_verified(tmp_path):
+    dump, parts = tmp_path / "x.json.gz", tmp_path / "parts"
+    parts.mkdir()
+    for path in (dump, parts / "a.xml", parts / "b.xml"):
+        path.write_bytes(b"abc")
+    abc = "a9993e364706816aba3e25717850c26c9cd0d89d"  # of FIPS 180-1
+    (tmp_path / "w-sha1sums.txt").write_text(f"{abc}  x.json.gz\n{'0' * 40}  other\n")
+    files = {"a.xml": {"sha1": abc, "size": 3}, "c.xml": {"sha1": "0"}, "d.xml": {}}
+    status = {"jobs": {"articles": {"status": "done", "files": files}, "odd": 1}}
+    (parts / checksums.STATUS).write_text(json.dumps(status))
+    assert checksums.verify([dump, parts]) == 2
+    dump.write_bytes(b"abcd")
+    with pytest.raises(UserError, match="x.json.gz is damaged or unfinished: its SHA-1 is 81fe8bf"):
+        checksums.verify([dump, parts])
+    (tmp_path / "w-sha1sums.txt").write_text(f"{abc}\n")
+    with pytest.raises(UserError, match="w-sha1sums.txt, line 1: not 'SHA-1 NAME'"):
+        checksums.verify([dump])
+
+
+def test_snapshots_of_a_folder_and_deleted_ones(inputs):
+    assert snapshots(inputs) == 0
+    folder = str(inputs / "out")
+    (inputs / "out" / "ownwiki-20220101-pages-articles.xml.bz2").write_text("alone")
+    both = find_all([folder])
+    assert [s.date for s in both] == ["20200101", "20210101"]
+    known = [s.describe() for s in both]
+    for path in dumps(inputs, OLD):
+        path.unlink()
+    assert [s.date for s in find_all([folder])] == ["20210101"]
+    old, new = find_all([folder], known)
+    assert old.was == old.describe() == known[0] and not new.was
+    assert find_all([f"{folder}/20200101", f"{folder}/20210101"], known) == [old, new]
+    check_series([old, new])
+    with pytest.raises(UserError, match="20200101"):
+        find_all([f"{folder}/20200101"])
