@@ -10,6 +10,7 @@ from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.process_pool import open_folder
+from ckl_jax.data.text.document_files import Fields, read_place
 from ckl_jax.errors import UserError
 from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Names
@@ -222,6 +223,50 @@ def dumps(
     for row in manifest["dates"].values():
         print(f"{row['pages']:8,}  pages: {row['wikipedia']}")
         print(f"{row['items']:8,}  items: {row['wikidata']}")
+    return manifest
+
+
+def snapshots(
+    *,
+    documents: str,
+    facts: Names,
+    out: str,
+    dates: Names = (),
+    complete: bool = False,
+    text_field: str = "text",
+    date_field: str = "date",
+    title_field: str = "title",
+    id_field: str = "id",
+    overwrite: Overwrite = False,
+) -> dict[str, Any]:
+    """Write dumps of your own dated documents and facts, a pair for each date.
+
+    Args:
+      documents: File or folder: JSON lines, CSV, Parquet, text or Markdown. Of each document the
+        newest version up to a date counts; one with an empty text is gone.
+      facts: Files of dated facts, separated by commas.
+      out: Folder to write, for `ckl temporalwiki --snapshots OUT/YYYYMMDD ...`.
+      dates: Dates of the snapshots, YYYY-MM-DD, separated by commas; by default all dates of
+        documents.
+      complete: Each date of documents has all of them; those that are missing are gone.
+      text_field: Name of the field with the text.
+      date_field: Name of the field with the day of a version.
+      title_field: Name of the field with the title, by which facts find their document.
+      id_field: Name of the field that is the same in all versions of a document.
+    """
+    from ckl_jax.data.facts.dated_facts import check_day, read_dated_facts
+    from ckl_jax.papers.temporalwiki.data.own_snapshots import write_snapshots
+
+    for date in dates:
+        check_day(date, "--dates")
+    stated = list(read_dated_facts(facts))
+    claim_folder(out, "ckl data snapshots", overwrite)
+    fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
+    texts = read_place(documents, fields)
+    with ProgressLine() as progress:
+        manifest = write_snapshots(texts, stated, out, dates, complete=complete, progress=progress)
+    for stamp, row in manifest["dates"].items():
+        print(f"{row['pages']:8,}  pages, {row['items']:,} items: {Path(out) / stamp}")
     return manifest
 
 

@@ -146,13 +146,13 @@ def promote(
 ) -> tuple[int, dict[str, Any]]:
     """Decide whether an updated model may replace the last one.
 
-    Exit code 1: the update should not ship; 2: bad input.
+    Exit code 1: the update should not ship; 2: bad input; 3: there are too few facts to decide.
 
     Args:
       model: MODEL_DIR of the updated model.
       relative_to: MODEL_DIR of the last model.
-      condition: Condition for shipping, such as 'unchanged <= 1.05 and changed < 1.0': the new
-        perplexity over the last model's.
+      condition: Condition for shipping, such as 'unchanged <= 1.05 and changed < 1.0 at n >= 50':
+        the new perplexity over the last model's, of at least so many facts.
       interval: Interval whose facts count; by default the last.
     """
     from ckl_jax.papers.temporalwiki.analysis import promotion

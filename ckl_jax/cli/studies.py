@@ -1,6 +1,8 @@
 """Commands that run a whole study, from its data to its report."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +10,7 @@ from tyro.conf import Positional, arg
 
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
+from ckl_jax.data import watching
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 from ckl_jax.options import Flat
@@ -97,15 +100,18 @@ def temporalwiki(
     settings: Flat[Updates],
     *,
     promote_if: Condition | None = None,
+    watch: float | None = None,
     dry_run: bool = False,
 ) -> int | tuple[int, dict[str, Any]]:
     """Update a GPT-2 dump by dump, and measure what it learned and forgot (TemporalWiki).
 
-    Exit code 1: an update should not ship; 2: bad input.
+    Exit code 1: an update should not ship; 2: bad input; 3: there are too few facts to decide.
 
     Args:
-      promote_if: Condition for shipping an update, such as 'unchanged <= 1.05 and changed < 1.0':
-        its perplexity over the last model's.
+      promote_if: Condition for shipping an update, such as 'unchanged <= 1.05 and changed < 1.0 at
+        n >= 50': its perplexity over the last model's, of at least so many facts.
+      watch: Look into the folder of --snapshots every so many seconds, and train on each further
+        snapshot once both of its dumps are there and no longer change.
       dry_run: Print what would be done, and stop.
     """
     from ckl_jax.papers.temporalwiki import study as job
@@ -117,10 +123,18 @@ def temporalwiki(
             print(line)
         return 0
     with ProgressLine() as progress:
-        job.run(settings, progress)
-    if condition is None:
-        return 0
-    return decide(promotion.compare_study(settings.out, condition, settings.methods))
+        if watch is not None:
+            if len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir():
+                raise UserError("--watch needs --snapshots with one folder, which holds the dumps.")
+            act = functools.partial(_judged, job.run, settings, progress, condition)
+            watching.watch(Path(settings.snapshots[0]), watch, act)
+        return _judged(job.run, settings, progress, condition)
+
+
+def _judged(run: Callable[..., Any], settings: Updates, *args: Any) -> int | tuple[int, dict]:
+    """Runs a study and prints its verdicts; returns the exit code, and the verdicts if any."""
+    verdicts = run(settings, *args)
+    return decide(verdicts) if verdicts else 0
 
 
 def mind_the_gap(settings: Flat[Gap]) -> dict[str, Any]:

@@ -2,5 +2,5 @@
 
 Begin with `job.py`, which runs one update. `registry.py` has the folder of all updates,
 `new_text.py` what is new, `items.py` the probes made of it, `evidence.py` what a model says to
-them, `gate.py` the verdict.
+them, `scores.py` the scores that the verdict is on.
 """

@@ -4,7 +4,6 @@ Each step leaves a file, and a step whose file is there is not done again: a com
 goes on where it was.
 """
 
-import contextlib
 import dataclasses
 import datetime
 import functools
@@ -19,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax import __version__, checks, files
-from ckl_jax.analysis import labels
+from ckl_jax import __version__, files
+from ckl_jax.analysis import gate, labels
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import read_config
 from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.data import watching
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.overlap import measure
@@ -35,7 +35,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
-from ckl_jax.updates import facts_file, gate, item_review, items, new_text, training
+from ckl_jax.updates import facts_file, item_review, items, new_text, scores, training
 from ckl_jax.updates.registry import Registry
 from ckl_jax.updates.settings import Update
 
@@ -95,31 +95,9 @@ def watch(
     Raises:
       UserError: bad settings; of bad documents it is said, and the next change waited for.
     """
-    checks.require_positive(**{"--watch": seconds})
     _Run(settings, _open(settings), progress, say)  # refuses bad settings now
     place = Path(settings.documents)
-    known, last = None, None
-    say(f"Watching {place}; Ctrl-C ends it.")
-    while True:
-        found = _state(place)
-        if found and found == last and found != known:
-            known = found
-            try:
-                update(settings, progress, say)
-            except UserError as e:
-                say(str(e))
-        last = found
-        sleep(seconds)
-
-
-def _state(place: Path) -> dict[str, tuple[int, float]]:
-    """{path: (bytes, modification time)} of the files at a path."""
-    found = {}
-    for path in place.rglob("*") if place.is_dir() else [place]:
-        with contextlib.suppress(FileNotFoundError):  # it was moved just now
-            status = path.stat()
-            found[str(path)] = status.st_size, status.st_mtime
-    return found
+    watching.watch(place, seconds, lambda: update(settings, progress, say), say, sleep)
 
 
 def describe(settings: Update, progress: Progress) -> list[str]:
@@ -200,7 +178,7 @@ class _Run:
                 f"--length {settings.length} is more than the {positions} positions of the model."
             )
         self.facts = facts_file.read(settings.facts) if settings.facts else []
-        self.gate = gate.Gate.parse(settings.ship_if)
+        self.gate = scores.parse(settings.ship_if)
         self.tasks = self._tasks() if settings.harness else None
         self._start, self._seconds = time.monotonic(), {}
 
@@ -536,4 +514,4 @@ def _scores(folder: Path, rows: list[dict[str, Any]]) -> dict[str, gate.Score]:
         [[bool(r["old"]) and r[n] == r["old"] for r in rows] for n in ("before", "after")]
     )
     texts = {k: np.array([was[k], now[k]], float).reshape(2, -1, 2) for k in ("new", "old")}
-    return gate.scores([row["tag"] for row in rows], right, old, texts)
+    return scores.scores([row["tag"] for row in rows], right, old, texts)

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import files
+from ckl_jax.analysis import gate
 from ckl_jax.analysis.figures import png
+from ckl_jax.analysis.gate import told
 from ckl_jax.analysis.labels import STATE_COLORS
 from ckl_jax.analysis.ledger import STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
-from ckl_jax.updates import gate
-from ckl_jax.updates.gate import told
+from ckl_jax.updates import scores
 from ckl_jax.updates.items import TAGS
 from ckl_jax.updates.registry import Registry
 
@@ -56,7 +57,7 @@ def write(
             ["score", "value", "95 % interval", "n", "what it is"],
             [
                 [name, told(s["value"]), f"{told(s['low'])} to {told(s['high'])}", s["n"], text]
-                for name, text in gate.SCORES.items()
+                for name, text in scores.SCORES.items()
                 if (s := verdict["scores"].get(name))
             ],
             [
@@ -128,11 +129,11 @@ def _error(result: Sequence[float | None]) -> str:
     return told(value) + ("" if error is None else f" ± {1.96 * error:.3f}")
 
 
-def _says(scores: Mapping[str, Mapping[str, float]]) -> str:
+def _says(found: Mapping[str, Mapping[str, float]]) -> str:
     said = []
     for tag in TAGS:
-        if after := scores.get(tag):
-            change = scores.get("kept_loss" if tag == "kept" else f"{tag}_gain", {"value": 0.0})
+        if after := found.get(tag):
+            change = found.get("kept_loss" if tag == "kept" else f"{tag}_gain", {"value": 0.0})
             before = after["value"] + change["value"] * (1 if tag == "kept" else -1)
             said.append(
                 f"of {after['n']} {tag} facts it answers {after['value']:.0%}, "
@@ -145,7 +146,7 @@ def _says(scores: Mapping[str, Mapping[str, float]]) -> str:
 def write_history(registry: Registry) -> Path:
     """Writes history.html: one row per update, and the scores as curves."""
     history = registry.history()
-    headers = ["update", "begun", "method", "from", "verdict", *gate.SCORES]
+    headers = ["update", "begun", "method", "from", "verdict", *scores.SCORES]
     rows = [
         [
             h["name"],
@@ -153,7 +154,7 @@ def write_history(registry: Registry) -> Path:
             h["method"],
             h["base"] or "the first model",
             h["verdict"],
-            *(_value(h["scores"].get(name)) for name in gate.SCORES),
+            *(_value(h["scores"].get(name)) for name in scores.SCORES),
         ]
         for h in history
     ]

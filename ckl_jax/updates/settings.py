@@ -8,7 +8,7 @@ from ckl_jax import checks
 from ckl_jax.data.text.document_files import Fields
 from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings, SomeNames
-from ckl_jax.updates import gate
+from ckl_jax.updates import scores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Update:
     harness: SomeNames = ()
     harness_tasks: str | None = None
     harness_limit: int | None = None
-    ship_if: str = gate.DEFAULT
+    ship_if: str = scores.DEFAULT
     on_ship: str | None = None
     keep: int = 2
     seed: int = 0
@@ -77,7 +77,7 @@ class Update:
                 checks.require_int(1, **{f"--{name.replace('_', '-')}": value})
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0.")
-        gate.Gate.parse(self.ship_if)
+        scores.parse(self.ship_if)
         if self.since:
             try:
                 datetime.date.fromisoformat(self.since)

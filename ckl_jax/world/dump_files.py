@@ -6,18 +6,21 @@ have ended, by their dates or by their rank, values that are none or unknown, qu
 references with items in them, labels for all languages.
 """
 
-import bz2
-import gzip
-import hashlib
-import json
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
-from ckl_jax.files import atomic_write, write_file, write_json
+from ckl_jax.data.dump_writer import (
+    PageText,
+    item_snak,
+    property_of,
+    time_snak,
+    write_entities,
+    write_pages,
+)
+from ckl_jax.files import write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.months import (
     ItemState,
@@ -29,9 +32,6 @@ from ckl_jax.world.months import (
 )
 
 SITE = "simwiki"
-_PER_STREAM = 100
-_NAMESPACES = {0: "", 1: "Talk", 6: "File", 10: "Template", 14: "Category"}
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def write_dumps(
@@ -72,56 +72,13 @@ def write_dumps(
 
 def write_wikipedia(path: Path, month: Month) -> None:
     """Writes a multistream file and, beside it, its index."""
-    pages = list(month.pages.values())
-    lines: list[str] = []
-    with atomic_write(path, "wb") as f:
-        f.write(bz2.compress(_head().encode()))
-        for i in range(0, len(pages), _PER_STREAM):
-            part = pages[i : i + _PER_STREAM]
-            lines += [f"{f.tell()}:{page.id}:{page.title}\n" for page in part]
-            f.write(bz2.compress("".join(page_xml(p, month) for p in part).encode()))
-        f.write(bz2.compress(b"</mediawiki>\n"))
-    write_file(
-        str(path).replace(".xml.bz2", "-index.txt.bz2"), bz2.compress("".join(lines).encode())
-    )
+    write_pages(path, SITE, (page_text(page, month) for page in month.pages.values()))
 
 
-def _head() -> str:
-    name = "http://www.mediawiki.org/xml/export-0.11/"
-    spaces = "".join(
-        f'      <namespace key="{key}" case="first-letter">{text}</namespace>\n'
-        for key, text in _NAMESPACES.items()
-    )
-    return (
-        f'<mediawiki xmlns="{name}" version="0.11" xml:lang="en">\n  <siteinfo>\n'
-        f"    <sitename>Wikipedia</sitename>\n    <dbname>{SITE}</dbname>\n"
-        "    <base>https://sim.wikipedia.org/wiki/Main_Page</base>\n"
-        f"    <namespaces>\n{spaces}    </namespaces>\n  </siteinfo>\n"
-    )
-
-
-def page_xml(page: PageState, month: Month) -> str:
-    """The <page> element."""
+def page_text(page: PageState, month: Month) -> PageText:
+    """The page as a dump has it."""
     text = f"#REDIRECT [[{page.redirect}]]" if page.redirect else wikitext(page, month)
-    redirect = f"    <redirect title={quoteattr(page.redirect)} />\n" if page.redirect else ""
-    digest = _base36(hashlib.sha1(text.encode()).digest())
-    return (
-        f"  <page>\n    <title>{escape(page.title)}</title>\n    <ns>0</ns>\n"
-        f"    <id>{page.id}</id>\n{redirect}    <revision>\n      <id>{page.revision}</id>\n"
-        f"      <timestamp>{page.edited}T00:00:00Z</timestamp>\n"
-        f"      <contributor>\n        <username>Someone</username>\n        <id>7</id>\n"
-        f"      </contributor>\n      <model>wikitext</model>\n      <format>text/x-wiki</format>\n"
-        f'      <text bytes="{len(text.encode())}" sha1="{digest}" xml:space="preserve">'
-        f"{escape(text)}</text>\n      <sha1>{digest}</sha1>\n    </revision>\n  </page>\n"
-    )
-
-
-def _base36(digest: bytes) -> str:
-    number, out = int.from_bytes(digest, "big"), ""
-    while number:
-        number, rest = divmod(number, 36)
-        out = _DIGITS[rest] + out
-    return out.rjust(31, "0")
+    return PageText(page.id, page.title, page.revision, page.edited, text, page.redirect)
 
 
 def wikitext(page: PageState, month: Month) -> str:
@@ -154,22 +111,16 @@ def write_wikidata(path: Path, month: Month) -> None:
     """Writes the items and properties as JSON lines in a list."""
     numbers = item_numbers(month.world)
     entities = [
-        *_properties(month.world),
+        *(property_of(*pair) for pair in property_labels(month.world).items()),
         *(_item(i, month, numbers) for i in month.items.values()),
     ]
     random.Random(f"dump {month.date}").shuffle(entities)
-    lines = ",\n".join(json.dumps(e, ensure_ascii=False) for e in entities)
-    write_file(path, gzip.compress(f"[\n{lines}\n]\n".encode(), mtime=0))
+    write_entities(path, entities)
 
 
 def item_numbers(world: World) -> dict[str, int]:
     """Numbers of the items, by entity: Q1000 and so on."""
     return {key: 1000 + i for i, key in enumerate(world.entities)}
-
-
-def _properties(world: World) -> Iterable[dict[str, Any]]:
-    for key, label in property_labels(world).items():  # as of 2014, without claims
-        yield {"type": "property", "id": key, "labels": {"en": {"language": "en", "value": label}}}
 
 
 def _item(item: ItemState, month: Month, numbers: dict[str, int]) -> dict[str, Any]:
@@ -204,34 +155,15 @@ def _statement(
     """
     decoy = numbers[fact.subject]
     dates = {"P580": fact.valid_from if decoy % 3 else "", "P582": end}
-    precision = 10 if decoy % 2 else 11
-    qualifiers = {name: [_time(name, day, precision)] for name, day in dates.items() if day}
+    known = 7 if decoy % 2 else 10  # characters: to the month, or to the day
+    qualifiers = {name: [time_snak(name, day[:known])] for name, day in dates.items() if day}
     return {
-        "mainsnak": _snak(prop, value, with_id=decoy % 2 == 0),
+        "mainsnak": item_snak(prop, value, with_id=decoy % 2 == 0),
         "rank": "preferred" if decoy % 3 == 0 else "normal",
-        "qualifiers": {"P642": [_snak("P642", decoy)], **qualifiers},
-        "references": [{"snaks": {"P248": [_snak("P248", decoy)]}}],
+        "qualifiers": {"P642": [item_snak("P642", decoy)], **qualifiers},
+        "references": [{"snaks": {"P248": [item_snak("P248", decoy)]}}],
     }
-
-
-def _time(prop: str, day: str, precision: int) -> dict[str, Any]:
-    """A date; of precision 10 it is a month, of 11 a day."""
-    day = f"{day[:7]}-00" if precision == 10 else day
-    value = {"time": f"+{day}T00:00:00Z", "precision": precision}
-    datavalue = {"value": value, "type": "time"}
-    return {"snaktype": "value", "property": prop, "datavalue": datavalue}
 
 
 def _no_value() -> dict[str, Any]:
     return {"mainsnak": {"snaktype": "novalue", "property": "P1"}, "rank": "normal"}
-
-
-def _snak(prop: str, number: int, with_id: bool = True) -> dict[str, Any]:
-    value: dict[str, Any] = {"entity-type": "item", "numeric-id": number}
-    if with_id:
-        value["id"] = f"Q{number}"
-    return {
-        "snaktype": "value",
-        "property": prop,
-        "datavalue": {"value": value, "type": "wikibase-entityid"},
-    }

@@ -48,7 +48,7 @@ class Updates(StudySettings):
     Attributes:
       out: Folder of everything.
       snapshots: Dumps in order of time: folders with a Wikipedia and a Wikidata dump, or
-        FOLDER/YYYYMMDD; by default the simulated world's.
+        FOLDER/YYYYMMDD, or one FOLDER for all its dates; by default the simulated world's.
       methods: Methods, each a gin file temporalwiki_METHOD.gin; "all" is the paper's.
       size: Size of a new model.
       months: Dumps of the simulated world.

@@ -8,14 +8,18 @@ is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import files
 from ckl_jax.analysis import labels
+from ckl_jax.analysis.gate import Gate
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.temporalwiki import extra_evaluations
+from ckl_jax.papers.temporalwiki.analysis import promotion
+from ckl_jax.papers.temporalwiki.analysis.promotion import Verdict
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, RECORD
 from ckl_jax.papers.temporalwiki.data import snapshots as dumps
 from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
@@ -35,8 +39,19 @@ _CONFIG = "model_config"  # in settings: the name of the model's configuration i
 _REVIEWS = "mix_review.mix_review.ratio"
 
 
-def run(updates: Updates, progress: Progress = no_progress) -> Path:
-    """Runs the study, or resumes it; returns the path of the report.
+def run(
+    updates: Updates, progress: Progress = no_progress, condition: Gate | None = None
+) -> Sequence[Verdict]:
+    """Runs the study, or resumes it.
+
+    Args:
+      updates: the settings.
+      progress: shows the work on one line.
+      condition: for shipping, of `promotion.parse`; where the newest interval has too few facts
+        for it, nothing is trained.
+
+    Returns:
+      The verdict on each method; () without a condition.
 
     Raises:
       UserError: bad snapshots, settings or gin files, before anything is written; or a training
@@ -48,11 +63,21 @@ def run(updates: Updates, progress: Progress = no_progress) -> Path:
         data = Data(updates, _with_dumps(updates, snapshots, progress), progress)
         study.step(f"Data: {labels.count(len(snapshots), 'snapshot')}")
         build(data, settings)
+        if condition and (few := promotion.too_few(condition, data.newest_facts())):
+            verdicts = [Verdict("", "", data.intervals[-1].name, few)]
+            promotion.write(verdicts, updates.root)
+            print("   Nothing is trained; without --promote-if it is.", flush=True)
+            return verdicts
         _train(study, data)
         study.step("Report")
         from ckl_jax.papers.temporalwiki.analysis.report import write_report
 
-        return study.done(write_report(updates.root))
+        verdicts = []
+        if condition:
+            verdicts = promotion.compare_study(updates.root, condition, updates.methods)
+            promotion.write(verdicts, updates.root)
+        study.done(write_report(updates.root))
+        return verdicts
 
 
 def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
@@ -137,19 +162,20 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         )
     extra_evaluations.check(updates)
     settings |= {"drawn": drawn, _CONFIG: gin_scan.model_config(settings)}
+    _check_length(updates, settings)
     if updates.model:
-        _check_model(updates, settings)
+        _vocabulary(updates, settings)  # refuses a model without one
     return snapshots, settings
 
 
-def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
-    """Refuses a --model without vocabulary, or with fewer positions than a row has tokens."""
-    _vocabulary(updates, settings)
-    length, max_positions = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
+def _check_length(updates: Updates, settings: Mapping[str, Any]) -> None:
+    """Refuses rows that are longer than the model has positions."""
+    length = settings["ROW_LENGTH"]
+    max_positions = settings.get(f"{settings[_CONFIG]}.max_positions", length)
     if length > max_positions:
         raise UserError(
-            f"Rows are of {length} tokens and {updates.model} has {max_positions} positions; give "
-            f"--gin.ROW_LENGTH={max_positions}, or less."
+            f"Rows are of {length} tokens and {updates.model or 'the model'} has {max_positions} "
+            f"positions; give --gin.ROW_LENGTH={max_positions}, or less."
         )
 
 
@@ -172,7 +198,9 @@ def _known(updates: Updates, method: str) -> list[str]:
 
 def _snapshots(updates: Updates) -> list[Snapshot]:
     if updates.snapshots:
-        return [dumps.find(place) for place in updates.snapshots]
+        record = updates.root / RECORD
+        known = files.read_json_object(record).get("snapshots", ()) if record.is_file() else ()
+        return dumps.find_all(updates.snapshots, known)
     # The simulated world's dumps are written later; their dates are known.
     dates = month_starts(updates.world(), updates.months)
     return [Snapshot(date.replace("-", ""), "", "") for date in dates]
@@ -200,6 +228,11 @@ def build(data: Data, settings: dict[str, Any]) -> None:
       UserError: no fact is left to probe, or a batch has more rows than an interval.
     """
     updates = data.updates
+    if missing := [s for s in data.snapshots if s.was and not data.is_read(s)]:
+        raise UserError(
+            f"The dumps of {missing[0].date} have been deleted, but are not read yet; fetch "
+            f"{missing[0].was.partition(': ')[2]} again."
+        )
     for interval in data.intervals:
         data.build_interval(interval)
     first = data.whole_text(data.snapshots[0])

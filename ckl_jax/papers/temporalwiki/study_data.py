@@ -22,7 +22,7 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.data.facts import overlap
-from ckl_jax.data.facts.fact_files import CLASSES
+from ckl_jax.data.facts.fact_files import CLASSES, read_probe_csv
 from ckl_jax.data.facts.wikidata_json import FactRules
 from ckl_jax.data.process_pool import ChangedFile, Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
@@ -32,7 +32,7 @@ from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT, OVERLAP
-from ckl_jax.papers.temporalwiki.data import diffsets, probes
+from ckl_jax.papers.temporalwiki.data import checksums, diffsets, probes
 from ckl_jax.papers.temporalwiki.data.nondiffset import write_nondiffset
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval, Snapshot
@@ -103,6 +103,13 @@ class Data:
         """The probes of a class of an interval; missing where there is no such fact."""
         return self.root / "probes" / f"{interval.name}_{kind}.csv"
 
+    def newest_facts(self) -> dict[str, int]:
+        """The number of probes of each class of the newest interval."""
+        paths = {kind: self.fact_file(self.intervals[-1], kind) for kind in CLASSES}
+        return {
+            k: sum(1 for _ in read_probe_csv(path)) for k, path in paths.items() if path.is_file()
+        }
+
     def tuning_facts(self, interval: Interval, kind: str) -> Path:
         """The facts that are not probes; missing where there are no probes of the class."""
         name = f"lighttuning_{kind}_{self.updates.light_tuning}.csv"
@@ -110,9 +117,38 @@ class Data:
 
     # --- making them
 
+    def is_read(self, snapshot: Snapshot) -> bool:
+        """Whether everything has been made of a snapshot's dumps, so that they are not needed."""
+        mine = [i for i in self.intervals if snapshot in (i.old, i.new)]
+        made = [self.folder(i, kind) for i in mine for kind in ("diffset", "probes")]
+        # Where its text is not wanted, it is not there.
+        whole = self.root / "data" / snapshot.date
+        made += [whole] if snapshot == self.snapshots[0] or whole.exists() else []
+        return all((folder / "manifest.json").is_file() for folder in made)
+
     def build_interval(self, interval: Interval) -> None:
         """Builds the diffset and the probes of an interval, and prints their sizes."""
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
+        if interval.old.was or interval.new.was:  # `is_read`
+            facts, made = (read_json(folder / "manifest.json") for folder in (out, diffset))
+        else:
+            facts, made = self._build_interval(interval, diffset, out)
+        self._publish(interval, facts["files"])
+        sizes = [f"{row['final']:,} {name}" for name, row in facts["table_2"].items()]
+        print(
+            f"   {interval.name}  {labels.count(made['articles'], 'article')}, "
+            f"{made['words']:,} words; facts: {', '.join(sizes)}",
+            flush=True,
+        )
+
+    def _build_interval(
+        self, interval: Interval, diffset: Path, out: Path
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The manifests of the probes and of the diffset."""
+        if not (diffset / "manifest.json").exists():
+            checksums.verify(
+                x for s in (interval.old, interval.new) for x in (s.wikipedia, s.wikidata)
+            )
         # Deleted text is needed for the class of deleted facts, which the paper does not have.
         options = self._options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
@@ -132,14 +168,7 @@ class Data:
             unchanged_fraction=self.updates.share,
             **{name: getattr(self.updates, name) for name in _OF_JOB},
         )
-        facts = _anew(out, lambda: self._probes(job))
-        self._publish(interval, facts["files"])
-        sizes = [f"{row['final']:,} {name}" for name, row in facts["table_2"].items()]
-        print(
-            f"   {interval.name}  {labels.count(made['articles'], 'article')}, "
-            f"{made['words']:,} words; facts: {', '.join(sizes)}",
-            flush=True,
-        )
+        return _anew(out, lambda: self._probes(job)), made
 
     def _options(self, **more: Any) -> diffsets.Options:
         return diffsets.Options(**more, **{name: getattr(self.updates, name) for name in _OF_TEXT})
@@ -179,10 +208,12 @@ class Data:
     def whole_text(self, snapshot: Snapshot) -> Path:
         """Makes the text of a whole snapshot; returns its file of documents."""
         out = self.root / "data" / snapshot.date
-        # The released function compares; of a whole snapshot there is nothing to compare.
-        options = dataclasses.replace(self._options(), legacy=False)
-        plan = diffsets.plan(None, snapshot.wikipedia, out, options)
-        made = self._diffset(plan)
+        if snapshot.was:
+            made = read_json(out / "manifest.json")
+        else:
+            # The released function compares; of a whole snapshot there is nothing to compare.
+            options = dataclasses.replace(self._options(), legacy=False)
+            made = self._diffset(diffsets.plan(None, snapshot.wikipedia, out, options))
         print(
             f"   {snapshot.date}  {labels.count(made['articles'], 'article')}, "
             f"{made['words']:,} words",

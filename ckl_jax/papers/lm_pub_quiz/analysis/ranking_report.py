@@ -32,7 +32,7 @@ def summary(results: DatasetResults) -> str:
 
 def _overall(results: DatasetResults) -> dict[str, Any]:
     """{"value", "low", "high": percent, "rows", "sentence"}."""
-    # The bootstrap draws instances, not rows: the templates of an instance ask for the same fact,
+    # The bootstrap draws instances, not rows: the templates of an instance state the same fact,
     # so their results are not independent.
     right = np.concatenate([_by_instance(result) for result in results])
     low, high = 100 * np.array(statistics.interval(statistics.bootstrap_means(right[None])[0]))

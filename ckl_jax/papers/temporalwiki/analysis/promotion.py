@@ -1,33 +1,43 @@
 """The promotion gate: decides whether an updated model may replace the last one.
 
-A condition such as "unchanged <= 1.05 and changed < 1.0" compares ratios: the new model's
-perplexity over the last model's on the same facts. It is parsed into comparisons, and never run.
+A condition such as "unchanged <= 1.05 and changed < 1.0 at n >= 50" compares ratios: the new
+model's perplexity over the last model's on the same facts. It must hold of whole 95 % intervals,
+and of at least so many facts.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import conditions, statistics
-from ckl_jax.analysis.conditions import Comparison, Condition
+from ckl_jax import files
+from ckl_jax.analysis import gate, statistics
+from ckl_jax.analysis.gate import Gate, Score
 from ckl_jax.analysis.perplexity import Losses, bootstrap, perplexity
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.results import Key, losses_of
 
 NAMES = ("unchanged", "changed", "avg", "updated", "new", "deleted", "ended")
+VERDICT = "verdict.json"
+MIN_FACTS = 20  # of a class, where the condition gives no number
 _AVERAGED = ("unchanged", "changed")
 _HINT = (
     "compare unchanged, changed, avg, updated, new, deleted or ended with numbers by <, <=, > or "
-    ">=, and join by and, or: 'unchanged <= 1.05 and changed < 1.0'"
+    ">=, and join by and, or: 'unchanged <= 1.05 and changed < 1.0 at n >= 50'"
 )
+_SAYS = {
+    gate.SHIP: "may ship",
+    gate.HOLD: "should not ship",
+    gate.TOO_FEW: "has not enough evidence to ship",
+}
 
 
-def parse(text: str) -> Comparison | Condition:
-    """Reads a condition on ratios; see `conditions.parse`."""
-    return conditions.parse(text, NAMES, _HINT)
+def parse(text: str) -> Gate:
+    """Reads a condition on ratios; see `Gate.parse`."""
+    return Gate.parse(text, NAMES, _HINT, MIN_FACTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,55 +45,45 @@ class Verdict:
     """The decision whether one model may replace another.
 
     Attributes:
-      model, last: what they are called.
+      model, last: what they are called; "" if no model is needed to decide.
       interval: whose facts were probed.
-      ratios: by name, those that are known.
-      spans: their 95 % intervals over facts, which decide nothing.
-      failures: the comparisons that do not hold.
+      found: of `Gate.judge`.
     """
 
     model: str
     last: str
     interval: str
-    ratios: Mapping[str, float]
-    spans: Mapping[str, tuple[float, float]]
-    failures: tuple[Comparison, ...]
+    found: Mapping[str, Any]
 
     @property
-    def passes(self) -> bool:
-        return not self.failures
+    def verdict(self) -> str:
+        return self.found["verdict"]
 
     def sentence(self) -> str:
         """A sentence with the decision and its numbers."""
+        versus = f", relative to {self.last}" if self.last else ""
+        why = "; ".join(self.found["reasons"])
+        says = f"{self.model or 'An update'} {_SAYS[self.verdict]}"
+        return f"{says}: {why} (on the facts of {self.interval}{versus})."
 
-        def ratio(name: str) -> str:
-            low, high = self.spans[name]
-            return f"{self.ratios[name]:.4f} [{low:.3f}, {high:.3f}]"
-
-        facts = f"on the facts of {self.interval}, relative to {self.last}"
-        if self.passes:
-            known = ", ".join(f"{name} {ratio(name)}" for name in self.ratios)
-            return f"{self.model} may ship: {known} ({facts})."
-        failed = "; ".join(
-            f"{failure} does not hold, as "
-            + " and ".join(f"{n} is {ratio(n)}" for n in dict.fromkeys(failure.names()))
-            for failure in self.failures
-        )
-        return f"{self.model} should not ship: {failed} ({facts})."
+    def json(self) -> dict[str, Any]:
+        names = {"model": self.model, "relative_to": self.last, "interval": self.interval}
+        return {**names, **self.found, "sentence": self.sentence()}
 
 
 def ratios(
     new: Mapping[Key, Losses], last: Mapping[Key, Losses], interval: str
-) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+) -> dict[str, Score]:
     """The new model's perplexity over the last one's, for each class of an interval's facts.
 
     Returns:
-      The ratios by name, and their 95 % intervals of the paired bootstrap over facts.
+      The ratios by name, with their 95 % intervals of the paired bootstrap over facts.
 
     Raises:
       UserError: the two were evaluated on different facts.
     """
     pairs: dict[str, np.ndarray] = {}  # [2, 1 + B]: both models', then of resampled facts
+    count: dict[str, int] = {}
     for name in NAMES:
         key = (interval, name)
         if key in new and key in last:
@@ -97,17 +97,20 @@ def ratios(
             both = new[key], last[key]
             values = np.array([[perplexity(losses)] for losses in both])
             pairs[name] = np.concatenate([values, bootstrap(both)], axis=1)
+            count[name] = len(new[key].tokens)
     if all(name in pairs for name in _AVERAGED):
         # Avg is the mean of perplexities, as in Table 3; its ratio is taken after the mean.
         pairs["avg"] = sum(pairs[name] for name in _AVERAGED) / 2
-    found = {name: pairs[name][0] / pairs[name][1] for name in NAMES if name in pairs}
-    # Column 0 is the estimate, the others are resamples.
-    spans = {name: statistics.interval(drawn[1:]) for name, drawn in found.items()}
-    return {name: float(drawn[0]) for name, drawn in found.items()}, spans
+        count["avg"] = min(count[name] for name in _AVERAGED)
+    found = {}
+    for name in pairs:
+        value, *drawn = pairs[name][0] / pairs[name][1]  # the estimate, then resamples
+        found[name] = Score(float(value), *statistics.interval(np.array(drawn)), count[name])
+    return found
 
 
 def judge(
-    condition: Comparison | Condition,
+    condition: Gate,
     new: Mapping[Key, Losses],
     last: Mapping[Key, Losses],
     interval: str,
@@ -122,20 +125,33 @@ def judge(
       names: what the two are called.
 
     Raises:
-      UserError: the condition names a class of which there are no facts, or the two models were
-        put to different ones.
+      UserError: the two models were evaluated on different facts.
     """
-    known, spans = ratios(new, last, interval)
-    if missing := [name for name in condition.names() if name not in known]:
-        raise UserError(
-            f"The condition is on {missing[0]} facts, but {names[0]} and {names[1]} were not both "
-            f"put to any of {interval}; they were to {', '.join(known) or 'none'}."
-        )
-    return Verdict(*names, interval, known, spans, tuple(condition.failures(known)))
+    return Verdict(*names, interval, condition.judge(ratios(new, last, interval)))
+
+
+def too_few(condition: Gate, facts: Mapping[str, int]) -> dict[str, Any]:
+    """The verdict of `Gate.judge` on numbers of facts by class; {} if they are enough.
+
+    Where it is known before any training that there is not enough evidence, none is needed.
+    """
+    facts = {**facts, "avg": min(facts[name] for name in _AVERAGED)}
+    # Parts of a class ("updated") are counted once models have been evaluated on them.
+    known = {name: facts.get(name, condition.min_items) for name in NAMES}
+    if not (reasons := condition.too_few(known)):
+        return {}
+    return {"verdict": gate.TOO_FEW, "condition": condition.text, "reasons": reasons, "scores": {}}
+
+
+def write(verdicts: Sequence[Verdict], root: str | Path) -> Path:
+    """Writes verdict.json; returns its path."""
+    path = Path(root) / VERDICT
+    files.write_json(path, {"verdicts": [verdict.json() for verdict in verdicts]})
+    return path
 
 
 def compare_runs(
-    model: str | Path, last: str | Path, condition: Comparison | Condition, interval: str = ""
+    model: str | Path, last: str | Path, condition: Gate, interval: str = ""
 ) -> Verdict:
     """The verdict on a finished run against another, on the facts of the last interval.
 
@@ -160,7 +176,7 @@ def compare_runs(
 
 
 def compare_study(
-    root: str | Path, condition: Comparison | Condition, methods: tuple[str, ...] = ()
+    root: str | Path, condition: Gate, methods: tuple[str, ...] = ()
 ) -> list[Verdict]:
     """The verdict on each method's newest model against its previous one, on the newest interval.
 

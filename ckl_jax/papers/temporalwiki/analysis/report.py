@@ -23,7 +23,7 @@ from ckl_jax.analysis.sections import (
 )
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.files import atomic_write, read_json, write_file, write_json
-from ckl_jax.papers.temporalwiki.analysis import tables
+from ckl_jax.papers.temporalwiki.analysis import promotion, tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import (
     INITIAL,
@@ -119,6 +119,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     for matrix in matrices:
         matrix.show()
     sections = [
+        _verdicts(Path(root) / promotion.VERDICT),
         scores,
         *(drawn[name] for name in ("averages", "course") if name in drawn),
         kinds,
@@ -135,6 +136,23 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     ]
     title = "What each update learned and forgot"
     return write_page(out / "report.html", title, sections, _lead(study, made["table_3"]))
+
+
+def _verdicts(path: Path) -> Section:
+    """What the gate decided, if there was one."""
+    found = read_json(path)["verdicts"] if path.is_file() else []
+    headers = ["Model", "Relative to", "Verdict", "Score", "Ratio", "95 %", "Facts"]
+    rows = []
+    for verdict in found:
+        names = [verdict[name] for name in ("model", "relative_to", "verdict")]
+        for name, s in verdict["scores"].items():
+            span = f"{s['low']:.3f} to {s['high']:.3f}"
+            rows.append([*names, name, f"{s['value']:.3f}", span, s["n"]])
+            names = [""] * 3
+    notes = [f"Condition: {found[0]['condition']}, of whole intervals."] if found else []
+    return Section(
+        "The gate", headers, rows, [*notes, *(v["sentence"] for v in found)], anchor="gate"
+    )
 
 
 def _write_csv(path: Path, matrices: dict[str, Any]) -> None:

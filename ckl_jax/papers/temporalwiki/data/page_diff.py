@@ -5,9 +5,10 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from ckl_jax.data.dump_writer import PLAIN_TEXT, WIKITEXT
 from ckl_jax.data.text.sentences import Split, sentence_splitter
 from ckl_jax.papers.temporalwiki.data import algorithm1 as d
-from ckl_jax.papers.temporalwiki.data.wiki_xml import WIKITEXT, Page
+from ckl_jax.papers.temporalwiki.data.wiki_xml import Page
 from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguation
 
 Pair = tuple[Page | None, Page | None]
@@ -51,7 +52,24 @@ def drop_reason(page: Page, rules: Rules) -> str:
         return f"namespace {page.namespace}"
     if page.redirect:
         return "redirect"
-    return "" if page.model == WIKITEXT else f"content model {page.model}"
+    return "" if page.model in (WIKITEXT, PLAIN_TEXT) else f"content model {page.model}"
+
+
+def prose(
+    page: Page | None, extractor: Extractor, cache: dict[str, list[str]] | None = None
+) -> list[str]:
+    """The paragraphs of a page's running text; each line of a page of plain text is one.
+
+    Args:
+      page: None has no text.
+      extractor: of wikitext.
+      cache: shared by versions of one page; see `Extractor.paragraphs`.
+    """
+    if page is None:
+        return []
+    if page.model == PLAIN_TEXT:
+        return [" ".join(line.split()) for line in page.text.splitlines() if line.strip()]
+    return extractor.paragraphs(page.text, cache)
 
 
 def same_revision(old: Page, new: Page) -> str:
@@ -110,8 +128,7 @@ def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], Counts]:
     extractor.counts.clear()
     # Shared by both versions: equal sections are parsed once.
     cache: dict[str, list[str]] = {}
-    before = extractor.paragraphs(old.text, cache) if old else []
-    after = extractor.paragraphs(new.text, cache) if new else []
+    before, after = (prose(version, extractor, cache) for version in (old, new))
     page = new or old
     # A page that was a redirect before has no old version here, and is new as a whole.
     changes = (_parts if old and new else _whole)(before, after, rules, split)

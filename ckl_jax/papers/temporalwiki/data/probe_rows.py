@@ -289,7 +289,7 @@ def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list
     for page in pages:
         key = page_key(job, page.id, page.title)
         if not page_diff.drop_reason(page, rules) and key in wanted:
-            yield [key, "page", "\n".join(extractor.paragraphs(page.text))]
+            yield [key, "page", "\n".join(page_diff.prose(page, extractor))]
 
 
 def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], counts) -> bool:

@@ -24,18 +24,20 @@ class Snapshot:
 
     Attributes:
       date: of the Wikipedia dump, YYYYMMDD.
-      wikipedia: file, or folder of the parts of one dump.
-      wikidata: file.
+      wikipedia: file, or folder of the parts of one dump; "" if it is not there.
+      wikidata: file; "" if it is not there.
+      was: what `describe` said of dumps that have been deleted since; "" of others.
     """
 
     date: str
     wikipedia: str
     wikidata: str
+    was: str = ""
 
     def describe(self) -> str:
         """Date, and names and sizes of its files, which identify it."""
         if not self.wikipedia:
-            return self.date
+            return self.was or self.date
         parts = (
             f"{Path(path).name} ({sum(map(os.path.getsize, _all_files(path)))} bytes)"
             for path in (self.wikipedia, self.wikidata)
@@ -88,6 +90,40 @@ def find(path: str | os.PathLike) -> Snapshot:
     return Snapshot(date, str(wikipedia), str(wikidata))
 
 
+def find_all(places: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
+    """Finds snapshots, or recalls those whose dumps have been deleted since.
+
+    Args:
+      places: as for `find`; or one folder, for all dates of which it holds both dumps.
+      known: descriptions of snapshots, of `Snapshot.describe`.
+
+    Raises:
+      UserError: as `find`, of a snapshot that is not known.
+    """
+    if len(places) == 1 and os.path.isdir(places[0]):
+        dates = {date_of(path) for path in Path(places[0]).iterdir() if path.is_file()}
+        dates |= {text.partition(":")[0] for text in known}
+        found = [_find(Path(places[0]) / date, known) for date in sorted(filter(None, dates))]
+        # Of a date that is new to the folder, one of the dumps may be missing yet.
+        return [s for s in found if isinstance(s, Snapshot)]
+    return [_found(_find(place, known)) for place in places]
+
+
+def _find(path: str | os.PathLike, known: Sequence[str]) -> Snapshot | UserError:
+    try:
+        return find(path)
+    except UserError as e:
+        date = "".join(filter(None, m.groups())) if (m := _DATE.fullmatch(Path(path).name)) else ""
+        was = [text for text in known if date and text.startswith(date) and ": " in text]
+        return Snapshot(was[0].partition(":")[0], "", "", was[0]) if len(was) == 1 else e
+
+
+def _found(snapshot: Snapshot | UserError) -> Snapshot:
+    if isinstance(snapshot, UserError):
+        raise snapshot
+    return snapshot
+
+
 def _wikipedia(path: str | os.PathLike, files: list[Path]) -> Path:
     files = [p for p in files if "-index" not in p.name]
     # A dump in parts is given by its folder.
@@ -117,7 +153,9 @@ def check_series(snapshots: Sequence[Snapshot]) -> None:
             "There is one snapshot only; give two or more, in the order of their dates."
         )
     for old, new in itertools.pairwise(snapshots):
-        _check_order(old.wikipedia, old.date, new.wikipedia, new.date)
+        _check_order(*(x for s in (old, new) for x in (s.wikipedia or s.was, s.date)))
+        if old.was or new.was:
+            continue
         _check_order(old.wikidata, date_of(old.wikidata), new.wikidata, date_of(new.wikidata))
         check_wikis(*(open_dump(s.wikipedia, spans=False) for s in (old, new)))
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
 from ckl_jax.data.compressed import RECORD_BYTES, read_blocks, too_long
+from ckl_jax.data.dump_writer import WIKITEXT
 from ckl_jax.errors import UserError
 
-WIKITEXT = "wikitext"
 _ENGLISH = (  # for dumps without <siteinfo>: the number of a namespace is its place here
     "",
     "Talk",
@@ -61,8 +61,8 @@ class Page:
       revision: id of the revision.
       timestamp: of the revision, ISO 8601.
       sha1: of the text, base 36; "" if the dump has none.
-      model: "wikitext", "json", "css", ...
-      text: wikitext.
+      model: of the text: "wikitext", "text", "json", "css", ...
+      text: of the revision.
       line: of the dump's XML where the page begins.
     """
 

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from ckl_jax.analysis import gate
 from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.analysis import promotion
+from ckl_jax.papers.temporalwiki.analysis.report import write_report
 from tests.papers.temporalwiki.analysis.temporalwiki_study import INTERVALS, write_run, write_study
 
 RATIOS = {"unchanged": 1.04, "changed": 0.9, "avg": 0.97, "new": 0.8, "updated": 1.2}
@@ -28,7 +30,7 @@ RATIOS = {"unchanged": 1.04, "changed": 0.9, "avg": 0.97, "new": 0.8, "updated":
     ],
 )
 def test_conditions(text, failures):
-    assert [str(f) for f in promotion.parse(text).failures(RATIOS)] == failures
+    assert [str(f) for f in promotion.parse(text).condition.failures(RATIOS)] == failures
 
 
 @pytest.mark.parametrize(
@@ -84,26 +86,39 @@ def root(tmp_path_factory):
 
 def test_two_runs_are_compared_by_the_newest_facts(root, capsys):
     runs = [f"--model={root / INTERVALS[1] / 'vanilla'}", f"--relative-to={root / 'initial'}"]
-    changed = 1.1**2 * 365.07 / 451.74  # two intervals away from the facts of the last one
-    assert ckl.main(["promote", *runs, "--if=changed < 1"]) == 0
-    assert f"may ship: unchanged 1.0963 [1.096, 1.096], changed {changed:.4f} [" in (
-        capsys.readouterr().out
-    )
-    assert ckl.main(["promote", *runs, "--if=unchanged <= 1.05 and changed < 1"]) == 1
+    assert ckl.main(["promote", *runs, "--if=unchanged <= 1.1 at n >= 1"]) == 0
+    assert "may ship: unchanged 1.096 [1.096, 1.096], n = " in capsys.readouterr().out
+    assert ckl.main(["promote", *runs, "--if=unchanged <= 1.05 and changed < 2 at n >= 1"]) == 1
     said = capsys.readouterr().out
-    failed = "unchanged <= 1.05 does not hold, as unchanged is 1.0963 [1.096, 1.096] ("
+    failed = "unchanged <= 1.05 does not hold of unchanged 1.096 [1.096, 1.096], n = "
     assert f"should not ship: {failed}" in said
     assert f"facts of {INTERVALS[3]}" in said
     first = [*runs, f"--interval={INTERVALS[0]}"]
-    assert ckl.main(["promote", *first, "--if=unchanged > 1.0599 and unchanged < 1.06"]) == 0
+    within = "--if=unchanged > 1.0599 and unchanged < 1.06 at n >= 1"
+    assert ckl.main(["promote", *first, within]) == 0
+    capsys.readouterr()
     for argv, sentence in (
-        ([*runs, "--if=deleted < 1"], "The condition is on deleted facts, but"),
         ([*runs, "--if=changed < 1", "--interval=0801"], "were not both put to facts of '0801'"),
         ([f"--model={root}", runs[1], "--if=changed < 1"], "root"),
     ):
         assert ckl.main(["promote", *argv]) == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1 and (sentence == "root" or sentence in err)
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("changed < 9 at n >= 1000", "; the condition asks for 1,000"),
+        ("deleted < 1 at n >= 1", "deleted is of 0 items; the condition asks for 1"),
+        ("unchanged < 9", "; the condition asks for 20"),  # the default
+    ],
+)
+def test_few_facts_are_not_enough_evidence(root, capsys, condition, reason):
+    runs = [f"--model={root / INTERVALS[1] / 'vanilla'}", f"--relative-to={root / 'initial'}"]
+    assert ckl.main(["promote", *runs, f"--if={condition}"]) == 3
+    said = capsys.readouterr().out
+    assert "has not enough evidence to ship: " in said and reason in said
 
 
 def test_other_facts_are_not_compared(root, tmp_path):
@@ -120,18 +135,22 @@ def test_the_interval_of_a_ratio_is_paired():
     tokens, cost = np.full(200, 5.0), rng.gamma(2.0, 10.0, 200)
     ones = np.ones(200)
     new, last = (Losses(nll, tokens, nll, ones) for nll in (cost + rng.normal(0.5, 0.1, 200), cost))
-    found, spans = promotion.ratios({("i", "changed"): new}, {("i", "changed"): last}, "i")
-    assert found["changed"] == pytest.approx(np.exp(0.1), rel=0.01)
-    low, high = spans["changed"]
-    assert low < found["changed"] < high < 1.01 * low
+    found = promotion.ratios({("i", "changed"): new}, {("i", "changed"): last}, "i")["changed"]
+    assert found.value == pytest.approx(np.exp(0.1), rel=0.01) and found.n == 200
+    assert found.low < found.value < found.high < 1.01 * found.low
 
 
 def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
-    verdicts = promotion.compare_study(root, promotion.parse("unchanged <= 1.0"))
-    assert [v.passes for v in verdicts] == [True, True]
+    verdicts = promotion.compare_study(root, promotion.parse("unchanged <= 1.0001 at n >= 1"))
+    assert [v.verdict for v in verdicts] == [gate.SHIP] * 2
     assert verdicts[0].last == f"Diff after {INTERVALS[2]}"
-    (verdict,) = promotion.compare_study(root, promotion.parse("changed < 0.9"), ("lora",))
-    assert not verdict.passes
-    assert verdict.ratios["changed"] == pytest.approx(1 / 1.1)
+    condition = promotion.parse("changed < 0.9 at n >= 1")
+    (verdict,) = promotion.compare_study(root, condition, ("lora",))
+    assert verdict.verdict == gate.HOLD
+    assert verdict.found["scores"]["changed"]["value"] == pytest.approx(1 / 1.1)
+    path = promotion.write(verdicts, root)
+    page = write_report(root).read_text()
+    path.unlink()
+    assert verdicts[0].sentence() in page and "of whole intervals" in page
     with pytest.raises(UserError, match="has not both the model of 'full' after"):
         promotion.compare_study(root, promotion.parse("changed < 1"), ("full",))

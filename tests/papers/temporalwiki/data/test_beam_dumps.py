@@ -12,7 +12,7 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data import beam
+from ckl_jax.data import beam, dump_writer
 from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import (
@@ -38,7 +38,7 @@ OTHER_PROCESS = "--direct_running_mode=multi_processing --direct_num_workers=1"
 def months(tmp_path_factory):
     folder = tmp_path_factory.mktemp("months")
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(dump_files, "_PER_STREAM", 10)
+        m.setattr(dump_writer, "PAGES_PER_STREAM", 10)
         manifest = dump_files.write_dumps(make_world(1, "tiny", "legacy"), folder, MONTHS)
     for row in manifest["dates"].values():
         add_types(folder / row["wikidata"])

@@ -1,19 +1,11 @@
-"""The verdict on an update: whether a condition holds for the scores of the two models.
+"""Scores of an update, and the gate that decides by them whether it ships."""
 
-A condition such as "new_gain > 0 and kept_loss <= 0.05 at n >= 50" must hold of the whole 95 %
-interval of each score, and each score it names must be of so many items; with fewer there is not
-enough evidence, whatever they say.
-"""
-
-import dataclasses
-import math
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import conditions, statistics
+from ckl_jax.analysis import statistics
+from ckl_jax.analysis.gate import Gate, Score
 
 SCORES = {
     "new": "new facts answered right after the update",
@@ -28,81 +20,13 @@ SCORES = {
     "old_text": "perplexity of held-out old text, after over before",
 }
 DEFAULT = "new_gain > 0 and kept_loss <= 0.05 at n >= 50"
-SHIP, HOLD, TOO_FEW = "ship", "do not ship", "not enough evidence"
-EXIT_CODES = {SHIP: 0, HOLD: 1, TOO_FEW: 3}
 _HINT = f"compare {', '.join(SCORES)} with numbers, as in {DEFAULT!r}"
-_AT = re.compile(r"^(.*?)\s+at\s+n\s*>=\s*(\d+)\s*$", re.DOTALL)
+_ADVICE = {"kept_loss": "what is to be kept is in older text: --since, or earlier updates"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """A number with its 95 % interval over items.
-
-    Attributes:
-      value, low, high: a fraction, a difference of fractions, or a ratio; a ratio is infinite where
-        nothing was gained.
-      n: items, or pieces of text.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        value, low, high = map(told, (self.value, self.low, self.high))
-        return f"{value} [{low}, {high}], n = {self.n:,}"
-
-    def json(self) -> dict[str, float | int | None]:
-        """Its attributes as JSON values; infinity becomes None."""
-        fields = dataclasses.asdict(self)
-        return {name: None if math.isinf(x) else x for name, x in fields.items()}
-
-
-def told(value: float | None) -> str:
-    """Three decimals; "no gain" for infinity and for None, as which JSON has it."""
-    return "no gain" if value is None or math.isinf(value) else f"{value:.3f}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Gate:
-    """A condition, and the number of items that each of its scores needs."""
-
-    text: str
-    condition: Any
-    min_items: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Gate":
-        """Parses "CONDITION at n >= N"; N defaults to 1.
-
-        Raises:
-          UserError: it is no such condition.
-        """
-        match = _AT.match(text)
-        condition, least = (match[1], int(match[2])) if match else (text, 1)
-        return cls(text, conditions.parse(condition, tuple(SCORES), _HINT), max(1, least))
-
-    def judge(self, scores: Mapping[str, Score]) -> dict[str, Any]:
-        """The verdict: {verdict, condition, reasons, scores}."""
-        names = dict.fromkeys(self.condition.names())
-        have = {name: scores[name].n if name in scores else 0 for name in names}
-        few = [f"{name} is of {n} items" for name, n in have.items() if n < self.min_items]
-        if few:
-            reasons = [f"{', '.join(few)}; the condition asks for {self.min_items}"]
-            if not have.get("kept_loss", 1):
-                reasons.append("what is to be kept is in older text: --since, or earlier updates")
-            verdict = TOO_FEW
-        else:
-            failures = self.condition.failures({n: (scores[n].low, scores[n].high) for n in names})
-            verdict = HOLD if failures else SHIP
-            shown = {name: f"{name} {scores[name]}" for name in names}
-            reasons = [
-                f"{failure} does not hold of {' and '.join(shown[n] for n in failure.names())}"
-                for failure in failures
-            ] or list(shown.values())
-        found = {name: score.json() for name, score in scores.items()}
-        return {"verdict": verdict, "condition": self.text, "reasons": reasons, "scores": found}
+def parse(text: str) -> Gate:
+    """Reads a condition on scores; see `Gate.parse`."""
+    return Gate.parse(text, SCORES, _HINT, advice=_ADVICE)
 
 
 def scores(

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
+from ckl_jax.analysis import gate
+from ckl_jax.analysis.gate import Score
 from ckl_jax.errors import UserError
-from ckl_jax.updates import gate
-from ckl_jax.updates.gate import Gate, Score
+from ckl_jax.updates import scores
 
 
-def judge(condition, **scores):
-    return Gate.parse(condition).judge(scores)["verdict"]
+def judge(condition, **known):
+    return scores.parse(condition).judge(known)["verdict"]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_conditions_hold_of_whole_intervals_of_enough_items(condition, verdict):
 @pytest.mark.parametrize("text", ["newest > 1", "new", "1 < 2", "new > x", "", "new.x > 1"])
 def test_what_is_no_condition_is_one_sentence(text):
     with pytest.raises(UserError, match="condition"):
-        Gate.parse(text)
+        scores.parse(text)
 
 
 def test_scores_by_hand():
@@ -39,7 +40,7 @@ def test_scores_by_hand():
         "new": np.array([[[20.0, 10], [30, 10]], [[10, 10], [20, 10]]]),
         "old": np.ones((2, 0, 2)),
     }
-    found = {name: score.value for name, score in gate.scores(tags, right, old, texts).items()}
+    found = {name: score.value for name, score in scores.scores(tags, right, old, texts).items()}
     assert found == pytest.approx(
         {
             "new": 0.75,
@@ -53,16 +54,16 @@ def test_scores_by_hand():
             "new_text": np.exp(-1.0),
         }
     )
-    assert gate.scores(tags, right, old, texts)["kept"].n == 4
+    assert scores.scores(tags, right, old, texts)["kept"].n == 4
 
 
 def test_where_nothing_is_gained_there_is_no_ratio():
     right = np.array([[1, 0, 1, 1], [0, 0, 1, 1]], bool)
     texts = {name: np.ones((2, 0, 2)) for name in ("new", "old")}
     tags = ["kept", "new", "new", "kept"]
-    found = gate.scores(tags, right, np.zeros((2, 4), bool), texts)
+    found = scores.scores(tags, right, np.zeros((2, 4), bool), texts)
     assert found["fuar"].value == np.inf and found["fuar"].n == 2
-    verdict = Gate.parse("fuar <= 9").judge(found)
+    verdict = scores.parse("fuar <= 9").judge(found)
     assert verdict["verdict"] == gate.HOLD and "fuar no gain" in verdict["reasons"][0]
     assert verdict["scores"]["fuar"]["value"] is None
-    assert "fuar" not in gate.scores(tags[1:3], right[:, 1:3], np.zeros((2, 2), bool), texts)
+    assert "fuar" not in scores.scores(tags[1:3], right[:, 1:3], np.zeros((2, 2), bool), texts)

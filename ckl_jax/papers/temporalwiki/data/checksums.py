@@ -1,0 +1,65 @@
+"""Verifies dumps by the SHA-1 sums that Wikimedia publishes beside them.
+
+They stand in `<wiki>-<date>-sha1sums.txt` or `dumpstatus.json`; a dump without is not verified.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ckl_jax import files
+from ckl_jax.data.compressed import text_lines
+from ckl_jax.errors import UserError
+
+STATUS = "dumpstatus.json"
+
+
+def verify(dumps: Iterable[str | os.PathLike]) -> int:
+    """Compares files, or all files of folders, with their published sums.
+
+    Returns:
+      The number of files that were compared.
+
+    Raises:
+      UserError: a sum differs, or a file of sums cannot be read.
+    """
+    paths = [
+        path
+        for dump in map(Path, dumps)
+        for path in (sorted(p for p in dump.iterdir() if p.is_file()) if dump.is_dir() else [dump])
+    ]
+    known = {folder: _published(folder) for folder in {path.parent for path in paths}}
+    compared = 0
+    for path in paths:
+        if path.name in known[path.parent]:
+            wanted, source = known[path.parent][path.name]
+            with files.os_errors(path, "read"), open(path, "rb") as f:
+                found = hashlib.file_digest(f, "sha1").hexdigest()
+            if found != wanted:
+                raise UserError(
+                    f"{path} is damaged or unfinished: its SHA-1 is {found}, but {source.name} "
+                    f"says {wanted}; fetch it again."
+                )
+            compared += 1
+    return compared
+
+
+def _published(folder: Path) -> dict[str, tuple[str, Path]]:
+    """{name of a file: its SHA-1, and the file that says so}."""
+    found = {}
+    if (status := folder / STATUS).is_file():
+        jobs = files.read_json_object(status).get("jobs")
+        for job in jobs.values() if isinstance(jobs, dict) else ():
+            listed = job.get("files") if isinstance(job, dict) else None
+            for name, about in listed.items() if isinstance(listed, dict) else ():
+                if isinstance(about, dict) and isinstance(about.get("sha1"), str):
+                    found[name] = about["sha1"], status
+    for sums in sorted(folder.glob("*sha1sums*.txt")):
+        for number, line in enumerate(text_lines(sums), 1):
+            digest, _, name = line.strip().partition(" ")
+            name = name.strip().lstrip("*")
+            if line.strip() and not (len(digest) == 40 and name):
+                raise UserError(f"{sums}, line {number}: not 'SHA-1 NAME'; fetch it again.")
+            found[name] = digest.lower(), sums
+    return found

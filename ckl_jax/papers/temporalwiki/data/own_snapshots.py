@@ -1,0 +1,229 @@
+"""Dumps of text that is no wiki: of dated documents and dated facts, a snapshot for each date.
+
+A document becomes a page of plain text with its title; each subject and object of a fact becomes an
+item. The page of a subject is the document whose title is one of its names. Diffsets, probes and
+studies then read them like any dump.
+"""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.dump_writer import (
+    PLAIN_TEXT,
+    PageText,
+    item_snak,
+    property_of,
+    time_snak,
+    write_entities,
+    write_pages,
+)
+from ckl_jax.data.facts.dated_facts import UNKNOWN, DatedFact
+from ckl_jax.data.facts.offices import within
+from ckl_jax.data.text.documents import Document
+from ckl_jax.errors import UserError
+
+WIKI = "ownwiki"
+_MOST_DATES = 120  # ten years of months
+_NUMBERS = 2**40  # of pages and items: hashes, of which two are hardly equal
+
+
+def write_snapshots(
+    documents: Iterable[Document],
+    facts: Sequence[DatedFact],
+    out: str | os.PathLike,
+    dates: Sequence[str] = (),
+    *,
+    complete: bool = False,
+    progress: Callable[[int, int, str], None] = lambda *unused: None,
+) -> dict[str, Any]:
+    """Writes a dump of pages and one of items for each date, in memory that texts do not fill.
+
+    Args:
+      documents: in any order; of each id, the newest version up to a date counts.
+      facts: with the dates between which they hold, or at which they were seen.
+      out: folder to write.
+      dates: of the snapshots, YYYY-MM-DD; () is all dates of documents.
+      complete: whether the newest date of documents has all of them: what is missing is gone.
+      progress: called as snapshots are written.
+
+    Returns:
+      The manifest: for each date its two files, and how many pages and items they have.
+
+    Raises:
+      UserError: fewer than two dates, a date without documents, or the folder cannot be written.
+    """
+    out = Path(out)
+    with tempfile.TemporaryDirectory() as folder, Versions(Path(folder) / "db") as versions:
+        versions.add(documents)
+        dates = sorted(set(dates)) or versions.dates()
+        _check_dates(dates, versions.dates())
+        rows, stamps = [], [date.replace("-", "") for date in dates]
+        for stamp, date in zip(stamps, dates, strict=True):
+            names = (
+                f"{WIKI}-{stamp}-pages-articles-multistream.xml.bz2",
+                f"wikidata-{stamp}-all.json.gz",
+            )
+            pages = write_pages(out / names[0], WIKI, versions.pages(date, complete))
+            entities = list(_entities(facts, date, versions.titles(date, complete)))
+            write_entities(out / names[1], entities)
+            items = sum(entity["type"] == "item" for entity in entities)
+            files_of = dict(zip(("wikipedia", "wikidata"), names, strict=True))
+            rows.append({**files_of, "pages": pages, "items": items})
+            progress(len(rows), len(dates), "snapshots")
+    manifest = {"site": WIKI, "dates": dict(zip(stamps, rows, strict=True))}
+    files.write_json(out / "dumps.json", manifest)
+    return manifest
+
+
+def _check_dates(dates: Sequence[str], of_documents: Sequence[str]) -> None:
+    if len(dates) < 2:
+        raise UserError(
+            f"There is one date only ({', '.join(dates) or 'none'}); give --dates, two or more."
+        )
+    if len(dates) > _MOST_DATES:
+        raise UserError(
+            f"The documents have {len(dates):,} dates, each of which would be a snapshot; give "
+            f"--dates, at most {_MOST_DATES}."
+        )
+    if dates[0] < of_documents[0]:
+        raise UserError(
+            f"--dates has {dates[0]}, but the first document is of {of_documents[0]}; give later "
+            "dates."
+        )
+
+
+class Versions:
+    """Versions of documents in a temporary file, ordered by page."""
+
+    def __init__(self, path: Path):
+        self.db = sqlite3.connect(path)
+        self.db.execute(
+            "CREATE TABLE versions (page INTEGER, date TEXT, id TEXT, title TEXT, text TEXT, "
+            "PRIMARY KEY (page, date)) WITHOUT ROWID"
+        )
+
+    def __enter__(self) -> "Versions":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        self.db.close()
+
+    def add(self, documents: Iterable[Document]) -> None:
+        rows = ((_number(d.id), d.date, d.id, d.title or d.id, d.text) for d in documents)
+        # The last of two versions of one day counts.
+        self.db.executemany("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?)", rows)
+        self.db.commit()
+        if not self.dates():
+            raise UserError("There are no documents; check --documents.")
+
+    def dates(self) -> list[str]:
+        return [
+            date for (date,) in self.db.execute("SELECT DISTINCT date FROM versions ORDER BY 1")
+        ]
+
+    def _newest(self, date: str, complete: bool, columns: str) -> Iterator[tuple]:
+        """The columns of the newest version of each document, in the order of pages."""
+        # SQLite takes the other columns from the row with the maximum.
+        only = (
+            "date = (SELECT max(date) FROM versions WHERE date <= ?)" if complete else "date <= ?"
+        )
+        yield from self.db.execute(
+            f"SELECT {columns}, max(date) FROM versions WHERE {only} GROUP BY page ORDER BY page",
+            (date,),
+        )
+
+    def titles(self, date: str, complete: bool) -> dict[int, str]:
+        """{page: title}; equal titles of several documents get their ids in brackets."""
+        rows = list(self._newest(date, complete, "page, id, title, text != ''"))
+        count: dict[str, int] = {}
+        for _, _, title, alive, _ in rows:
+            count[title] = count.get(title, 0) + alive
+        return {
+            page: title if count[title] == 1 else f"{title} ({identifier})"
+            for page, identifier, title, alive, _ in rows
+            if alive
+        }
+
+    def pages(self, date: str, complete: bool) -> Iterator[PageText]:
+        titles = self.titles(date, complete)
+        for page, text, edited in self._newest(date, complete, "page, text"):
+            if page in titles:  # an empty text says that the document is gone
+                yield PageText(
+                    page, titles[page], hash64(page, edited), edited, text, model=PLAIN_TEXT
+                )
+
+
+def _number(name: str) -> int:
+    """The number of a page or an item: the same in every snapshot, also in later ones."""
+    return 1 + hash64(name) % _NUMBERS
+
+
+def _entities(
+    facts: Sequence[DatedFact], date: str, titles: dict[int, str]
+) -> Iterator[dict[str, Any]]:
+    """The properties and items of a date; an item of a subject has the facts begun by then."""
+    for relation in sorted({fact.relation for fact in facts}):
+        yield property_of(_property(relation), relation.replace("_", " "))
+    pages = {title: title for title in titles.values()}
+    names: dict[str, str] = {}
+    by_subject: dict[str, list[DatedFact]] = {}
+    page_of: dict[str, str] = {}
+    for fact in facts:
+        if not _has_begun(fact, date):
+            continue
+        subject, answer = _keys(fact)
+        by_subject.setdefault(subject, []).append(fact)
+        names.setdefault(subject, fact.subject)
+        names.setdefault(answer, fact.object)
+        if page := next((pages[name] for name in fact.subjects if name in pages), ""):
+            page_of[subject] = page
+    for key, name in names.items():
+        claims: dict[str, list[Any]] = {}
+        for fact in by_subject.get(key, ()):
+            prop = _property(fact.relation)
+            claims.setdefault(prop, []).append(_statement(prop, fact, date))
+        title = page_of.get(key)
+        yield {
+            "type": "item",
+            "id": f"Q{_number(key)}",
+            "labels": {"en": {"language": "en", "value": name}},
+            "sitelinks": {WIKI: {"site": WIKI, "title": title, "badges": []}} if title else {},
+            "claims": claims,
+            "lastrevid": int(date.replace("-", "")),
+        }
+
+
+def _keys(fact: DatedFact) -> tuple[str, str]:
+    return fact.subject_id or fact.subject, fact.object_id or fact.object
+
+
+def _property(relation: str) -> str:
+    is_property = relation[:1] == "P" and relation[1:].isdigit()
+    return relation if is_property else f"P{10**6 + hash64(relation) % 10**9}"
+
+
+def _has_begun(fact: DatedFact, date: str) -> bool:
+    if fact.seen:
+        return bool(fact.holds(date))
+    return fact.valid_from in ("", UNKNOWN) or within(fact.valid_from)[0] <= date
+
+
+def _statement(prop: str, fact: DatedFact, date: str) -> dict[str, Any]:
+    """A statement with its start and, once it is over, its end."""
+    days = {"P580": fact.valid_from, "P582": fact.valid_to}
+    known = {
+        name: [time_snak(name, day)]
+        for name, day in days.items()
+        if day not in ("", UNKNOWN) and within(day)[0] <= date
+    }
+    return {
+        "mainsnak": item_snak(prop, _number(_keys(fact)[1])),
+        "rank": "normal",
+        "qualifiers": known,
+    }

@@ -1,0 +1,179 @@
+"""Snapshots of one's own documents and dated facts, through the commands that read dumps."""
+
+import csv
+import json
+
+import pytest
+
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+pytest.importorskip("sentencex", reason="needs the extra `data`")
+
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
+from ckl_jax.data.text.documents import read_documents
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
+from ckl_jax.papers.temporalwiki.data import checksums
+from ckl_jax.papers.temporalwiki.data.own_snapshots import WIKI
+from ckl_jax.papers.temporalwiki.data.snapshots import check_series, find_all
+from ckl_jax.papers.temporalwiki.data.wiki_xml import read_pages
+
+OLD, NEW = "2020-01-01", "2021-01-01"
+BRACES = "{{Not a template}} [[nor a link]] <b>nor</b> markup.\n* A line, no item of a list."
+DOCUMENTS = [
+    ("no", OLD, "Norland", "Norland lies in the north.\nIts king is Olaf Grey."),
+    ("no", NEW, "Norland", "Norland lies in the north.\nIts king is Erik Blue."),
+    ("so", OLD, "Sorland", "Sorland is warm. Its king is Ada Green."),
+    ("a", NEW, "Notes", BRACES),
+    ("b", NEW, "Notes", "More notes."),
+    ("gone", OLD, "Gone", "This page goes."),
+    ("gone", NEW, "Gone", ""),
+]
+FACTS = [
+    ("Norland", "king", "Olaf Grey", "2010", "2020-06-01"),
+    ("Norland", "king", "Erik Blue", "2020-06-01", ""),
+    ("Sorland", "king", "Ada Green", "2001-05", ""),
+    ("Sorland", "king", "Later Queen", "2030", ""),
+]
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    fields = ("key", "day", "title", "body")
+    rows = [json.dumps(dict(zip(fields, row, strict=True))) for row in DOCUMENTS]
+    # In no order: neither of pages nor of dates.
+    (tmp_path / "documents.jsonl").write_text("\n".join(rows[::-1]))
+    fields = ("subject", "relation", "object", "valid_from", "valid_to")
+    facts = "\n".join(json.dumps(dict(zip(fields, row, strict=True))) for row in FACTS)
+    (tmp_path / "facts.jsonl").write_text(facts)
+    return tmp_path
+
+
+def snapshots(folder, *more, out="out"):
+    names = ("--id-field=key", "--date-field=day", "--text-field=body")
+    places = (f"--{name}={folder / name}.jsonl" for name in ("documents", "facts"))
+    return main(["data", "snapshots", *places, *names, f"--out={folder / out}", *more])
+
+
+def dumps(folder, date):
+    stamp = date.replace("-", "")
+    return (
+        folder / "out" / f"{WIKI}-{stamp}-pages-articles-multistream.xml.bz2",
+        folder / "out" / f"wikidata-{stamp}-all.json.gz",
+    )
+
+
+def test_a_snapshot_has_the_newest_version_of_each_document(inputs):
+    assert snapshots(inputs) == 0
+    pages = {page.title: page for page in read_pages(dumps(inputs, NEW)[0])}
+    assert set(pages) == {"Norland", "Sorland", "Notes (a)", "Notes (b)"}
+    assert pages["Norland"].text.endswith("Erik Blue.")
+    old = {page.title: page for page in read_pages(dumps(inputs, OLD)[0])}
+    assert set(old) == {"Norland", "Sorland", "Gone"}
+    # An untouched document is the same revision of the same page.
+    assert old["Sorland"].revision == pages["Sorland"].revision
+    assert old["Norland"].id == pages["Norland"].id
+    assert old["Norland"].revision != pages["Norland"].revision
+
+
+def test_complete_dates_drop_what_they_lack(inputs):
+    assert snapshots(inputs, "--complete") == 0
+    titles = {page.title for page in read_pages(dumps(inputs, NEW)[0])}
+    assert titles == {"Norland", "Notes (a)", "Notes (b)"}
+
+
+def test_facts_have_begun_and_know_their_end(inputs):
+    assert snapshots(inputs) == 0
+    known = {}
+    for date in (OLD, NEW):
+        entities = list(read_entities(dumps(inputs, date)[1], FactRules(site=WIKI)))
+        label = {entity.id: entity.label for entity in entities}
+        known[date] = {
+            label[entity.id]: [(label[s.item], s.start, s.end) for s in entity.statements]
+            for entity in entities
+            if entity.title
+        }
+    queen = ("Ada Green", "2001-05-00", "")
+    before, after = ("Olaf Grey", "2010-00-00", ""), ("Erik Blue", "2020-06-01", "")
+    assert known[OLD] == {"Norland": [before], "Sorland": [queen]}
+    assert known[NEW] == {"Norland": [(*before[:2], "2020-06-01"), after], "Sorland": [queen]}
+
+
+def test_diffset_and_probes(inputs):
+    assert snapshots(inputs) == 0
+    (old, old_facts), (new, new_facts) = dumps(inputs, OLD), dumps(inputs, NEW)
+    diff, out = inputs / "diff", inputs / "probes"
+    made = f"--old={old} --new={new} --out={diff} --deletions --workers=1"
+    assert main(["data", "diffsets", *made.split()]) == 0
+    found = read_documents(diff / read_json(diff / "manifest.json")["documents"])
+    documents = {document.title: document.text for document in found}
+    assert documents["Norland"] == "Its king is Erik Blue."
+    assert documents["Notes (a)"] == BRACES  # plain text: nothing in it is markup
+    assert "Sorland" not in documents
+    made = f"--old={old_facts} --new={new_facts} --diffset={diff} --wikipedia={new} --out={out}"
+    assert main(["data", "probes", *made.split(), "--unchanged-fraction=1", "--workers=1"]) == 0
+    found = {p.stem.rpartition("_")[2]: rows(p) for p in out.glob("*.csv")}
+    assert found["updated"] == [["Norland", "king", "Erik Blue", "Olaf Grey"]]
+    assert found["unchanged"] == [["Sorland", "king", "Ada Green"]]
+
+
+def rows(path):
+    with open(path, newline="") as f:
+        return list(csv.reader(f))[1:]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("--dates=2020-01-01", "There is one date only (2020-01-01); give --dates, two or more."),
+        ("--dates=2019-01-01,2020-01-01", "--dates has 2019-01-01, but the first document is of"),
+        ("--dates=2019-13-01", "--dates is '2019-13-01'; give a day as YYYY-MM-DD."),
+    ],
+)
+def test_dates_that_are_none_are_refused(inputs, capsys, more, sentence):
+    assert snapshots(inputs, more) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_other_folders_are_left_alone(inputs, capsys):
+    (inputs / "out").mkdir()
+    (inputs / "out" / "mine.txt").write_text("mine")
+    assert snapshots(inputs) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_sums_of_dumps_are_verified(tmp_path):
+    dump, parts = tmp_path / "x.json.gz", tmp_path / "parts"
+    parts.mkdir()
+    for path in (dump, parts / "a.xml", parts / "b.xml"):
+        path.write_bytes(b"abc")
+    abc = "a9993e364706816aba3e25717850c26c9cd0d89d"  # of FIPS 180-1
+    (tmp_path / "w-sha1sums.txt").write_text(f"{abc}  x.json.gz\n{'0' * 40}  other\n")
+    files = {"a.xml": {"sha1": abc, "size": 3}, "c.xml": {"sha1": "0"}, "d.xml": {}}
+    status = {"jobs": {"articles": {"status": "done", "files": files}, "odd": 1}}
+    (parts / checksums.STATUS).write_text(json.dumps(status))
+    assert checksums.verify([dump, parts]) == 2
+    dump.write_bytes(b"abcd")
+    with pytest.raises(UserError, match="x.json.gz is damaged or unfinished: its SHA-1 is 81fe8bf"):
+        checksums.verify([dump, parts])
+    (tmp_path / "w-sha1sums.txt").write_text(f"{abc}\n")
+    with pytest.raises(UserError, match="w-sha1sums.txt, line 1: not 'SHA-1 NAME'"):
+        checksums.verify([dump])
+
+
+def test_snapshots_of_a_folder_and_deleted_ones(inputs):
+    assert snapshots(inputs) == 0
+    folder = str(inputs / "out")
+    (inputs / "out" / "ownwiki-20220101-pages-articles.xml.bz2").write_text("alone")
+    both = find_all([folder])
+    assert [s.date for s in both] == ["20200101", "20210101"]
+    known = [s.describe() for s in both]
+    for path in dumps(inputs, OLD):
+        path.unlink()
+    assert [s.date for s in find_all([folder])] == ["20210101"]
+    old, new = find_all([folder], known)
+    assert old.was == old.describe() == known[0] and not new.was
+    assert find_all([f"{folder}/20200101", f"{folder}/20210101"], known) == [old, new]
+    check_series([old, new])
+    with pytest.raises(UserError, match="20200101"):
+        find_all([f"{folder}/20200101"])
