@@ -67,6 +67,13 @@ _LEFT_TAG = re.compile(
 _UNCLOSED = 50  # more than these in a section are not a slip
 _PAIRED_TAG = re.compile(r"<(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z]", re.IGNORECASE)
 
+# What `_plainer` reads without the tokenizer: references, and links without markup within.
+_REFERENCE = re.compile(r"<ref\b[^<>]*(?:/>|>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>)", re.IGNORECASE)
+_LINK = re.compile(r"\[\[(?![*#:; ])([^\[\]{}<>|\n:=/&]+)(?:\|(?![*#:;])([^\[\]{}<>|\n=/]+))?\]\]")
+_SHOWN_AS_IS = re.compile(
+    r"<(?:nowiki|pre|source|syntaxhighlight|math|chem|ce|code)\b", re.IGNORECASE
+)
+
 Cache = MutableMapping[str, list[str]]
 
 
@@ -141,7 +148,7 @@ class Extractor:
     def _section(self, wikitext: str) -> list[str]:
         # The third argument leaves the apostrophes of bold and italics to `_unquoted`, which ends
         # them with the line as MediaWiki does.
-        tokens = iter(self._parser()._tokenizer.tokenize(_defused(wikitext), 0, True))
+        tokens = iter(self._parser()._tokenizer.tokenize(_plainer(_defused(wikitext)), 0, True))
         text = _without_tags(self._read(tokens, ())).replace(_LESS, "<")
         return list(_clean(text, self._holes))
 
@@ -301,6 +308,13 @@ def _defused(text: str) -> str:
         if len(_PAIRED_TAG.findall(text)) > closed + _UNCLOSED:
             text = _without_tags(text).replace("<", " ")
     return text
+
+
+def _plainer(text: str) -> str:
+    """The same text with fewer tokens: no references, and simple links as they are shown."""
+    if _SHOWN_AS_IS.search(text):
+        return text
+    return _LINK.sub(lambda link: link[2] or link[1].strip(), _REFERENCE.sub("", text))
 
 
 def _without_tags(text: str) -> str:

@@ -338,3 +338,32 @@ def test_cutting_into_sections_changes_nothing():
         assert parts == extractor._section(page.text), page.title
         cut += len(cache) > 5
     assert cut >= 7
+
+
+AWKWARD = [
+    "A<ref>b</ref> c<ref name=x/> d<ref name='a/b'>{{cite|[[e]]}}</ref >.",
+    "A<ref>b <ref>c</ref> d</ref> e. <ref>f g [[h]] i",
+    "<nowiki>[[a]] <ref>b</ref></nowiki> c [[d]].",
+    "[[a b]]s, [[a|''b'']]c, [[ a ]], [[:a]], [[#a|b]], [[a|*b]], [[A=b]] and [[a/b]].",
+    "{{convert|1|[[Kilometre|km]]}} and {{lang|fr|[[le|la]]}}, {{x|[[E=mc]]}} [[a {{b}} c|d]].",
+    "[[a|b [[c]] d]] [[File:x.jpg|thumb|see [[e|f]] and<ref>g</ref>]] [http://x.y [[z]] w].",
+    "* [[a]]\n[[b|c]]\n: [[d]]\n\n[[e]]<!-- [[f]] <ref> --> g</ref> h.",
+    "[[a|b\nc]] d [[e\nf]] g. [[h&nbsp;i|j&lt;k]] [[l&m]] 5 < 6 [[n]].",
+]
+
+
+def unchanged_by_shortcut(texts):
+    with pytest.MonkeyPatch.context() as m:
+        found = [Extractor().paragraphs(text) for text in texts]
+        m.setattr(wikitext, "_plainer", lambda text: text)
+        return [p == Extractor().paragraphs(text) for p, text in zip(found, texts, strict=True)]
+
+
+def test_what_is_read_without_the_tokenizer_is_the_same():
+    assert unchanged_by_shortcut(AWKWARD) == [True] * len(AWKWARD)
+
+
+@pytest.mark.parametrize("name", ["enwiki-20150305", "enwiki-20160501"])
+def test_so_it_is_on_real_pages(name):
+    texts = [page.text for page in _articles(name)[:60]]
+    assert all(unchanged_by_shortcut(texts))
