@@ -213,7 +213,7 @@ def test_files_that_are_cut_off_or_no_text_say_so(tmp_path):
     path = tmp_path / "a.gin"
     for content, told in (
         (b"A = (1,\n", "a bracket or a quote is open"),
-        (b"\xff\xfe=1\n", "is not UTF-8; save it as UTF-8"),
+        (b"\xff\xfe=1\n", "line 1: not UTF-8"),
     ):
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"a.gin.* {told}"):

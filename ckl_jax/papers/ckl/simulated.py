@@ -163,9 +163,11 @@ def make_inputs(
       UserError: there is no such world, the folder holds another, the run reads what is neither
         there nor will be made, or a training failed.
     """
-    checks.require_text(DATA_DIR=data_dir)
-    if initial_dir is not None:
-        checks.require_text(INITIAL_DIR=initial_dir)
+    names = {"INITIAL_DIR": initial_dir, "INITIAL_CHECKPOINT_PATH": initial, "PROBE_DIR": probe_dir}
+    checks.require_text(DATA_DIR=data_dir, **{k: x for k, x in names.items() if x is not None})
+    checks.require_texts(
+        CACHE_DIRS=cache_dirs, **{"the tasks": [task for task in tasks if task is not None]}
+    )
     path = Path(data_dir) / "prepared" / "vocabulary.model"
     # The run reads other data: nothing of the simulated world is needed.
     if getattr(vocabulary, "path", None) != str(path):
@@ -182,7 +184,6 @@ def make_inputs(
     if initial is not None and initial != initial_dir:
         find_checkpoint(initial)
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
-        checks.require_text(PROBE_DIR=probe_dir)
         if not Path(probe_dir).is_dir():
             raise UserError(f"PROBE_DIR {probe_dir} is no folder; give that of the probes' files.")
     if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
