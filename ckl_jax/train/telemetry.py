@@ -11,6 +11,7 @@ import numpy as np
 from ckl_jax.train.metrics_log import Fetched, LateFetcher, MetricWriter
 from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.progress import ProgressBar
+from ckl_jax.train.state import TrainState
 from ckl_jax.train.step_metrics import speed
 
 _METRICS_BEHIND = 8  # steps that the host reads behind the device, so that neither waits
@@ -178,3 +179,38 @@ def _in_a_line(step: int, epoch: int, scores: Mapping[str, Mapping[str, float]])
         if name is not None:
             parts.append(f"{split.rpartition('/')[2]} {name} {values[name]:.2f}")
     return f"after step {step}, epoch {epoch}: {', '.join(parts)}"
+
+
+class Profile:
+    """Traces a few steps, after the slower first ones."""
+
+    _SKIPPED = 3
+
+    def __init__(self, folder: str, step: int, steps: int):
+        self._folder, self._steps = folder, steps
+        self._first, self._runs = step + self._SKIPPED, False
+
+    def before(self, step: int, state: TrainState) -> None:
+        """Begins or ends the trace before a step, where it is time to."""
+        if self._runs and step >= self._first + self._steps:
+            self.stop(state)
+        elif self._steps and step == self._first:
+            # Steps that were dispatched before are no part of the trace.
+            jax.block_until_ready(state.params)
+            jax.profiler.start_trace(self._folder)
+            self._runs = True
+
+    def stop(self, state: TrainState) -> None:
+        """Ends the trace, if there is one."""
+        if self._runs:
+            jax.block_until_ready(state.params)
+            jax.profiler.stop_trace()
+            self._runs = False
+            folder = f"{self._folder}/plugins/profile"
+            say(f"A trace of the steps from {self._first + 1} on is in {folder}.")
+
+
+def say(sentence: str) -> None:
+    """Prints a sentence once, whatever the number of processes."""
+    if jax.process_index() == 0:
+        print(sentence)

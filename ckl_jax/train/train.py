@@ -2,7 +2,8 @@
 
 `train` reads from top to bottom: prepare, restore, compile, loop, evaluate and save, summary. What
 it calls stands beside it: `prepare.py` (settings and shapes), `resume.py` (where to begin),
-`step.py` (the jitted step), `telemetry.py` (progress and metrics), `saving.py` (checkpoints).
+`step.py` (the jitted step), `telemetry.py` (progress, metrics), `step_evaluation.py` (scores),
+`saving.py` (checkpoints).
 """
 
 import dataclasses
@@ -21,10 +22,10 @@ from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel import flops
 from ckl_jax.parallel.mesh import Partitioner
-from ckl_jax.parallel.processes import FolderLock, Stopped, StopSignal
+from ckl_jax.parallel.processes import FolderLock, StopSignal
 from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.train.evaluations import Probes, further_scores, make_evaluator, write_evaluation
+from ckl_jax.train.evaluations import Probes
 from ckl_jax.train.metrics_log import check_services
 from ckl_jax.train.prepare import Prepared, prepare
 from ckl_jax.train.remote_sync import Mirror
@@ -32,14 +33,11 @@ from ckl_jax.train.restore import phase_from
 from ckl_jax.train.resume import Begun, begin, why_finished
 from ckl_jax.train.resume_check import check_same_run
 from ckl_jax.train.saving import Saver, stop_training
-from ckl_jax.train.state import TrainState, swapped
+from ckl_jax.train.state import TrainState
+from ckl_jax.train.step_evaluation import Evaluation, StepEvaluation
 from ckl_jax.train.step_metrics import StepMetrics
-from ckl_jax.train.telemetry import Telemetry
+from ckl_jax.train.telemetry import Profile, Telemetry, say
 from ckl_jax.train.vocabulary_check import check_same_vocabulary
-from ckl_jax.trees.partition import merge
-
-# (parameters, step, whether it is the last) -> {split: scalars}, which go to the run's metrics.
-Evaluation = Callable[[Any, int, bool], dict[str, dict[str, float]]]
 
 
 def train(
@@ -155,7 +153,7 @@ def train(
         phase = phase_from(restore.path) + (method.trains and restore.path is not None)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     stop = StopSignal()
-    evaluation = _Evaluation(run, probes, evaluations, context, stop)
+    evaluation = StepEvaluation(run, probes, evaluations, context, stop)
     eval_first = restore.path is not None if eval_first is None else eval_first
     save_cfg = checkpoint_cfg.save
     store = CheckpointStore(run.model_dir, keep=save_cfg.keep, keep_best=save_cfg.keep_best)
@@ -167,11 +165,11 @@ def train(
         begun = begin(run, store, lock, probed=evaluation.probes)
         state, step = begun.state, int(begun.state.step)
         if begun.finished:
-            _say(why_finished(run, step, difference))
+            say(why_finished(run, step, difference))
             store.close()
             return step, state
         if difference:
-            _say(f"{model_dir} was trained {difference}: training goes on with the new settings.")
+            say(f"{model_dir} was trained {difference}: training goes on with the new settings.")
         telemetry = Telemetry(
             run,
             model_dir,
@@ -209,7 +207,7 @@ def train(
                     store=store,
                     telemetry=telemetry,
                     stop=stop,
-                    profile=_Profile(run.model_dir, step, profile_steps),
+                    profile=Profile(run.model_dir, step, profile_steps),
                 )
             elif run.last_step == 0 and store.latest_step() is None:
                 saver.save(state)
@@ -222,7 +220,7 @@ def train(
 
 def _evaluate_first(
     begun: Begun,
-    evaluation: "_Evaluation",
+    evaluation: StepEvaluation,
     saver: Saver,
     store: CheckpointStore,
     telemetry: Telemetry,
@@ -243,12 +241,12 @@ def _loop(
     compiled: Callable,
     *,
     due: "_Due",
-    evaluation: "_Evaluation",
+    evaluation: StepEvaluation,
     saver: Saver,
     store: CheckpointStore,
     telemetry: Telemetry,
     stop: StopSignal,
-    profile: "_Profile",
+    profile: Profile,
 ) -> TrainState:
     """Runs the training steps; see `train`."""
     state, step = begun.state, int(begun.state.step)
@@ -278,33 +276,6 @@ def _loop(
         telemetry.resume()
     profile.stop(state)
     return state
-
-
-class _Profile:
-    """Traces a few steps, after the slower first ones."""
-
-    _SKIPPED = 3
-
-    def __init__(self, folder: str, step: int, steps: int):
-        self._folder, self._steps = folder, steps
-        self._first, self._runs = step + self._SKIPPED, False
-
-    def before(self, step: int, state: TrainState) -> None:
-        if self._runs and step >= self._first + self._steps:
-            self.stop(state)
-        elif self._steps and step == self._first:
-            # Steps that were dispatched before are no part of the trace.
-            jax.block_until_ready(state.params)
-            jax.profiler.start_trace(self._folder)
-            self._runs = True
-
-    def stop(self, state: TrainState) -> None:
-        if self._runs:
-            jax.block_until_ready(state.params)
-            jax.profiler.stop_trace()
-            self._runs = False
-            folder = f"{self._folder}/plugins/profile"
-            _say(f"A trace of the steps from {self._first + 1} on is in {folder}.")
 
 
 def _compile(run: Prepared, step: int, telemetry: Telemetry) -> tuple[Any, int | None]:
@@ -340,66 +311,6 @@ class _Due:
         return step == self.run.total_steps or save.is_due(step, self.run.ends_epoch(step))
 
 
-class _Evaluation:
-    """Runs the probes and further evaluations on the parameters of a step.
-
-    Attributes:
-      probes: whether there are probes, whose rows the run writes.
-    """
-
-    def __init__(
-        self,
-        run: Prepared,
-        probes: Probes | None,
-        evaluations: Sequence[Callable[[BaseTransformerModel, Partitioner], Evaluation]],
-        context: dict[str, Any],
-        stop: StopSignal,
-    ):
-        # Asks before each batch whether to stop: a preempted machine gets some seconds.
-        partitioner = dataclasses.replace(run.partitioner, before_batch=stop.check)
-        self._run, self._context, self._stop = run, context, stop
-        self._evaluator = make_evaluator(probes, run.model, partitioner)
-        self._further = [make(run.model, partitioner) for make in evaluations]
-        self._at: int | None = None  # the step, while it is evaluated
-        self.probes = self._evaluator is not None
-        stop.reply = self._reply
-
-    def __call__(self, state: TrainState, frozen: Any, telemetry: Telemetry) -> bool:
-        """Evaluates and writes the scores; returns False if a stop signal interrupted it."""
-        if not self._evaluator and not self._further:
-            return True
-        if self._stop.received:
-            return False
-        step = int(state.step)
-        params, last = merge(swapped(state).params, frozen), step == self._run.last_step
-        self._at = step
-        try:
-            scores = self._probe(params, step, last) if self._evaluator else {}
-            for evaluation in self._further:
-                scores |= further_scores(evaluation, params, step, last)
-        except Stopped:
-            return False
-        self._at = None
-        telemetry.evaluated(step, scores)
-        return True
-
-    def _probe(self, params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
-        context = {**self._context, "epoch": self._run.epoch(step), "step": step}
-        rows = list(self._evaluator.rows(params, context, last=last))
-        if jax.process_index() != 0:
-            return {}
-        scores = write_evaluation(self._run.model_dir, step, rows)
-        return {f"inference_eval/{probe}": values for probe, values in scores.items()}
-
-    def _reply(self) -> str:
-        """The message printed on the signal, before anything is saved."""
-        if self._at is None:
-            return "stopping: finishing the dispatched steps, then saving."
-        # The signal may come in the last batch, after which another step is trained.
-        saved = "; what is trained by then is saved" if self._at > self._run.first_step else ""
-        return f"stopping after this batch of the evaluation{saved}."
-
-
 def _diverged(run: Prepared, store: CheckpointStore, step: int, what: str) -> NoReturn:
     store.discard(step - 1)  # a run that resumed there would stop here again
     stop_training(run, store, what)
@@ -408,10 +319,5 @@ def _diverged(run: Prepared, store: CheckpointStore, step: int, what: str) -> No
 def _end_early(store: CheckpointStore, step: int, stop: StopSignal) -> NoReturn:
     store.close()
     saved = store.latest_step() == step
-    _say(f"Stopped at step {step}{', which is saved' * saved}: start again to go on.")
+    say(f"Stopped at step {step}{', which is saved' * saved}: start again to go on.")
     raise SystemExit(stop.exit_code)
-
-
-def _say(sentence: str) -> None:
-    if jax.process_index() == 0:
-        print(sentence)
