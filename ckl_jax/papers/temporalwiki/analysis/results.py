@@ -79,11 +79,13 @@ class Study:
         return self.models[model.method].get(self.intervals[i - 1]) if i else self.initial
 
     def label(self, interval: str) -> str:
-        """The interval in months, as in the paper where the paper names it."""
-        # "20210801-20210901" -> "0801-0901", unless two years have the same months.
-        shown = ["-".join(date[4:] for date in name.split("-")) for name in self.intervals]
-        short = shown[self.intervals.index(interval)]
-        return short if shown.count(short) == 1 else interval
+        """The interval by month and day as in the paper, or by year and month over years."""
+        # "20210801-20210901" -> "0801-0901"; "20151129-20201127" -> "2015-11 to 2020-11".
+        first, last = self.intervals[0], self.intervals[-1]
+        if int(last.split("-")[1]) - int(first.split("-")[0]) < 10_000:  # a year
+            return "-".join(date[4:] for date in interval.split("-"))
+        months = [date[:4] + "-" + date[4:6] for date in interval.split("-")]
+        return " to ".join(months) if months[0] != months[1] else interval
 
 
 def method_label(method: str) -> str:

@@ -151,3 +151,16 @@ def test_unfinished_and_later_models(tmp_path):
     assert (INTERVALS[2], "new") in results.losses_of(root / "initial")
     with pytest.raises(UserError, match=r"has no temporalwiki.json; give the --out folder"):
         results.load(root / "initial")
+
+
+@pytest.mark.parametrize(
+    "intervals, labels",
+    [
+        (["20210801-20210901", "20210901-20211001"], ["0801-0901", "0901-1001"]),
+        (["20151129-20201127", "20201127-20220106"], ["2015-11 to 2020-11", "2020-11 to 2022-01"]),
+        (["20200101-20210101", "20210101-20210120"], ["2020-01 to 2021-01", "20210101-20210120"]),
+    ],
+)
+def test_labels_of_intervals(intervals, labels):
+    study = results.Study("", {}, tuple(intervals), None, {})
+    assert [study.label(i) for i in intervals] == labels
