@@ -3,6 +3,7 @@
 import contextlib
 import fnmatch
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -55,6 +56,8 @@ FREE_PARAMETERS = {
     "minutes",
     "period",
 }
+# Names of settings that say where data, vocabulary or base lie.
+_PLACES = re.compile(r"(dirs?|path|folder|vocabulary)$", re.I)
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
 # Any of these is the sign of a run, begun or done, or of its evaluations.
@@ -95,7 +98,11 @@ def refuse_foreign(model_dir: str | Path) -> None:
 
 
 def check_same_run(
-    model_dir: str | Path, method: str, may_differ: bool = False, setting: str = "MODEL_DIR"
+    model_dir: str | Path,
+    method: str,
+    may_differ: bool = False,
+    setting: str = "MODEL_DIR",
+    inputs: str | None = None,
 ) -> str | None:
     """Raises `UserError` if `model_dir` has a checkpoint of a run with other settings.
 
@@ -107,6 +114,8 @@ def check_same_run(
       method: name of the method of the run that is to be done in it.
       may_differ: a setting that differs is not an error.
       setting: the macro that names the folder.
+      inputs: digest of all that the run reads; if it is the one of the checkpoint, places that
+        differ are no other settings.
 
     Returns:
       The first setting that differs from the earlier run, or None; see `first_difference`.
@@ -114,12 +123,13 @@ def check_same_run(
     checks.require_folder(**{setting: model_dir})
     if not complete_steps(model_dir):
         return None
+    held: dict[str, Any] = {}
     with contextlib.suppress(UnreadableCheckpoint), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whoever restores it warns of a damaged one
-        held = read_json_item(find_checkpoint(model_dir), "metadata").get("method")
-        if held and held != method:
+        held = read_json_item(find_checkpoint(model_dir), "metadata")
+        if (name := held.get("method")) and name != method:
             raise UserError(
-                f"{model_dir} holds a run of {held!r}, not {method!r}; use another {setting}."
+                f"{model_dir} holds a run of {name!r}, not {method!r}; use another {setting}."
             )
     config = Path(model_dir) / "config.gin"
     if "gin" not in sys.modules or not config.exists():
@@ -130,18 +140,26 @@ def check_same_run(
     if gin_config.in_job():
         with os_errors(config, "read"):
             text = config.read_text(encoding="utf-8")
-        difference = first_difference(text, gin_config.config_text())
+        same_inputs = inputs is not None and held.get("inputs_digest") == inputs
+        difference = first_difference(text, gin_config.config_text(), same_inputs)
         if difference and not may_differ:
+            other = inputs is not None and held.get("inputs_digest") and not same_inputs
+            also = " (data, vocabulary or base have other content)" if other else ""
             raise UserError(
-                f"{model_dir} was trained {difference}; use another {setting} or the old value, or "
+                f"{model_dir} was trained {difference}{also}; use another {setting} or the old value, or "
                 f"go on with all of its settings: --gin_file={config}."
             )
         return difference
     return None
 
 
-def first_difference(old: str, new: str) -> str | None:
+def first_difference(old: str, new: str, same_inputs: bool = False) -> str | None:
     """The first binding in which two gin texts differ with effect on the result, or None.
+
+    Args:
+      old, new: the texts.
+      same_inputs: data, vocabulary and base are known to be the same, so that their places are not
+        compared.
 
     Returns:
       Such as "with LEARNING_RATE = 0.001, not 0.5". Macros come before what uses them.
@@ -149,7 +167,7 @@ def first_difference(old: str, new: str) -> str | None:
     before, after = _bindings(old), _bindings(new)
     # after.keys()|SKIP
     for name in sorted(before.keys() | after.keys(), key=lambda name: ("." in name, name)):
-        if _is_free(name):
+        if _is_free(name) or (same_inputs and _PLACES.search(name)):
             continue
         if name not in before:
             return f"without {name} = {_shown(after[name])}"

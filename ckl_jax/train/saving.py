@@ -76,6 +76,7 @@ class Saver:
             "ckl_jax": __version__,
             **_versions(),
             "phase": self._context["phase"],
+            "inputs_digest": run.inputs_digest,
             **describe(
                 run.model,
                 run.method.name,

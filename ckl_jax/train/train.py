@@ -148,7 +148,7 @@ def train(
         check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)
     mirror = Mirror.of(model_dir)
     mirror.pull()
-    difference = check_same_run(model_dir, method.name, may_change)
+    difference = check_same_run(model_dir, method.name, may_change, inputs=run.inputs_digest)
     if phase is None:
         phase = phase_from(restore.path) + (method.trains and restore.path is not None)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}

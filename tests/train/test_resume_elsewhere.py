@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import shutil
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import t5x
+from ckl_jax.train.resume_check import first_difference
 from tests.tiny import read_rows
 
 QUIET = {"PROBES": None, "EPOCHS": 1, "train.train.log_period": 1}
@@ -73,3 +75,47 @@ def test_a_vocabulary_of_another_size_is_refused(size, tiny, tmp_path, capsys):
         err = capsys.readouterr().err
         assert sentence in err and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_places_of_known_inputs_are_no_other_settings():
+    old = "DATA_DIR = 'a'\nCACHE_DIRS = ('a/b',)\nmodel.input_vocabulary = @x.old\n"
+    new = "DATA_DIR = 'b'\nCACHE_DIRS = ('b/b',)\nmodel.input_vocabulary = @y.new\n"
+    assert first_difference(old, new) == "with CACHE_DIRS = ('a/b',), not ('b/b',)"
+    assert first_difference(old, new, same_inputs=True) is None
+    told = first_difference(old + "EPOCHS = 1", new + "EPOCHS = 2", same_inputs=True)
+    assert told == "with EPOCHS = 1, not 2"
+
+
+@pytest.mark.slow
+def test_a_moved_run_goes_on_with_its_data_and_base_wherever_they_lie(tiny, tmp_path, capsys):
+    """But not with other data or another base in the same form."""
+    run, away = tmp_path / "run", tmp_path / "away"
+    settings = {**QUIET, "CHECKPOINT_PERIOD": 8, "CHECKPOINTS_KEPT": 2}
+    assert t5x.main(["train", *tiny.argv("lora", run, **settings)]) == 0
+    expected = losses(run)
+    away.mkdir()
+    shutil.move(run, away / "run")
+    for name in ("world", "initial"):
+        shutil.copytree(tiny.root / name, away / name)
+    (away / "run" / "summary.json").unlink()
+    shutil.rmtree(away / "run" / "checkpoint_12")
+
+    def goes_on(data="world", base="initial"):
+        given = {"DATA_DIR": str(away / data), "INITIAL_DIR": str(away / base)}
+        flags = [f"--gin.{name}={value!r}" for name, value in given.items()]
+        return t5x.main(["train", f"--gin_file={away / 'run' / 'config.gin'}", *flags])
+
+    shutil.copytree(away / "world", away / "other")
+    shutil.copytree(away / "initial", away / "other_base")
+    (metadata,) = (away / "other_base").glob("checkpoint_*/metadata/metadata")
+    metadata.write_text(re.sub('"float32 .', '"float32 x', metadata.read_text()))
+    tasks = away / "other" / "prepared" / "tasks"
+    shutil.rmtree(tasks / "d1")
+    shutil.copytree(tasks / "p1", tasks / "d1")
+    for given in ({"data": "other"}, {"base": "other_base"}):
+        assert goes_on(**given) == 2
+        told = capsys.readouterr().err
+        assert f"{away / 'run'} was trained with DATA_DIR" in told
+        assert "(data, vocabulary or base have other content)" in told
+    assert goes_on() == 0
+    assert complete_steps(away / "run") == [8, 12] and losses(away / "run") == expected

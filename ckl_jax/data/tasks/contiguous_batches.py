@@ -137,6 +137,7 @@ class ContiguousSource:
         batch_rows: np.ndarray | None = None,
     ):
         self.plan, self.task, self.eos_id, self.score_eos = plan, task, eos_id, score_eos
+        self.tasks = (task,)
         self.rows = np.arange(len(plan.sizes)) if rows is None else np.asarray(rows)
         self._mine = np.arange(plan.batch_size) if batch_rows is None else batch_rows
 
