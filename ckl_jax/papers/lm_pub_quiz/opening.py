@@ -83,7 +83,16 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
 
 
 def open_scorer(folder: str | Path, **settings: Any) -> Any:
-    """The scorer of a model; see `open_model` and `settings.Scoring`."""
+    """The scorer of a model; see `open_model` and `settings.Scoring`.
+
+    Raises:
+      UserError: `conditional_score` is given, which belongs to the `Evaluator`.
+    """
+    if settings.pop("conditional_score", False):
+        raise UserError(
+            "open_scorer takes no conditional_score, for a scorer scores every token; give it to "
+            "Evaluator(scorer, conditional_score=True) or Evaluator.from_model."
+        )
     return open_model(folder, Scoring(**settings)).scorer
 
 

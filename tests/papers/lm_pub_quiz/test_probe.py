@@ -175,6 +175,13 @@ def test_scores_of_earlier_parameters_are_refused_in_python_too(golden, tmp_path
     np.testing.assert_allclose(stored, first["P1"].scores, atol=1e-6)
 
 
+def test_a_setting_that_a_scorer_would_ignore_is_refused(golden):
+    with pytest.raises(UserError, match="give it to Evaluator.scorer, conditional_score=True."):
+        open_scorer(golden / "model", conditional_score=True)
+    with pytest.raises(TypeError, match="templates"):
+        open_scorer(golden / "model", templates="0")
+
+
 def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     runs = [f"{name}={golden / 'results' / name}" for name in ("sum", "no_bos")]
     argv = ["probe", "compare", *runs, "--out", str(tmp_path), "--bias", "P1"]

@@ -1,0 +1,71 @@
+"""Pages of names and texts that would be elements, attributes, styles or formulas."""
+
+import collections
+import html.parser
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from ckl_jax.cli import ckl
+from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.papers.temporalwiki.analysis.report import write_report
+from tests.papers.mind_the_gap.analysis.dumps import write_scored
+from tests.papers.temporalwiki.analysis.temporalwiki_study import write_study
+
+EVIL = '</style><script>a()</script><img src=x onerror=a()>" onmouseover="a()$\\frac{$'
+
+
+class _Elements(html.parser.HTMLParser):
+    def __init__(self, page):
+        super().__init__()
+        self.names, self.attributes = collections.Counter(), set()
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+
+def assert_harmless(page):
+    """The script is ours; EVIL is shown, and is no element and no attribute."""
+    text = page.read_text()
+    found = _Elements(text)
+    assert found.names["script"] == 1 and not found.names["img"]
+    assert not [name for name in found.attributes if name.startswith("on")]
+    assert "&lt;script&gt;" in text
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name as long as that leaves figures no place
+        yield
+
+
+def test_temporalwiki(tmp_path):
+    write_study(tmp_path, count=2)
+    for path in tmp_path.rglob("*.json*"):
+        text = path.read_text()
+        for old in ('"r"', '"m"', '"mayor"', '"club"', '"s r"', '"o"', '"unchanged 3"'):
+            text = text.replace(old, json.dumps(EVIL + old.strip('"')))
+        text = text.replace(": enwiki-", f": {json.dumps(EVIL)[1:-1]}")
+        path.write_text(text)
+    assert_harmless(write_report(tmp_path))
+
+
+def test_staleness(tmp_path):
+    generator = np.random.default_rng(0)
+    texts = [
+        (f"2019-{month:02d}-{day:02d}", [f"w{generator.integers(9)}", EVIL, "zoom"])
+        for month in range(1, 4)
+        for day in range(1, 29, 3)
+    ]
+    rise = {name: (lambda d, w, x=x: 20 + x * int(d[5:7])) for name, x in (("a", 1), ("b", 0))}
+    dumps = {name: write_scored(tmp_path / name, texts, cost) for name, cost in rise.items()}
+    write_documents(tmp_path / "train.jsonl", [Document("d", "2018-01-01", EVIL, "w1 w2 " * 9)])
+    argv = ["--model", f"{EVIL.replace('=', '')}={dumps['a']}", "--control", dumps["b"]]
+    argv += ["--train", str(tmp_path / "train.jsonl"), "--emerging-min-count", "5"]
+    assert ckl.main(["staleness", *argv, "--out", str(tmp_path / "out")]) == 0
+    assert_harmless(tmp_path / "out" / "report.html")
