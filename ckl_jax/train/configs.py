@@ -271,8 +271,6 @@ class DatasetConfig:
         Raises:
           UserError: there is none of that name.
         """
-        checks.require_texts(CACHE_DIRS=self.cache_dirs)
-        checks.require_text(**{"The name of a task": name})
         if (folder := find_task(name, self.cache_dirs)) is not None:
             return CachedTask.open(folder)
         known = sorted(

@@ -146,8 +146,8 @@ def check_same_run(
             other = inputs is not None and held.get("inputs_digest") and not same_inputs
             also = " (data, vocabulary or base have other content)" if other else ""
             raise UserError(
-                f"{model_dir} was trained {difference}{also}; use another {setting} or the old value, or "
-                f"go on with all of its settings: --gin_file={config}."
+                f"{model_dir} was trained {difference}{also}; use another {setting} or the old "
+                f"value, or go on with all of its settings: --gin_file={config}."
             )
         return difference
     return None

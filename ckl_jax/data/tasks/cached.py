@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, sha256, write_json
 
@@ -184,7 +185,12 @@ def find_task(name: str, roots: Sequence[str | os.PathLike]) -> Path | None:
     exists.
 
     The roots come first: a folder beside which a command is called must not stand for a task.
+
+    Raises:
+      UserError: a name or a root is no text.
     """
+    checks.require_texts(CACHE_DIRS=roots)
+    checks.require_text(**{"The name of a task": name})
     folders = (*(Path(root) / name for root in roots), Path(name))
     return next((folder for folder in folders if (folder / "manifest.json").exists()), None)
 

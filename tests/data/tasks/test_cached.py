@@ -164,6 +164,9 @@ def test_a_folder_beside_does_not_stand_for_a_task(tmp_path, monkeypatch):
     assert find_task("d1", ["tasks"]) == Path("tasks/d1")
     assert find_task("d1", []) == find_task(str(Path("d1")), ["elsewhere"]) == Path("d1")
     assert find_task(str(tmp_path / "alone"), ["tasks"]) == tmp_path / "alone"
+    for name, roots in ((b"d1", ["tasks"]), ("d1", "tasks"), ("d1", [b"tasks"])):
+        with pytest.raises(UserError, match="CACHE_DIRS|name of a task"):
+            find_task(name, roots)
     assert find_task("nothing", ["tasks"]) is None
 
 
