@@ -93,6 +93,11 @@ def _coverage(rows: Mapping[tuple, int]) -> str:
     return f"{len(rows):,} rows of {relations} relation{'s' * (relations != 1)}"
 
 
+def short(name: str) -> str:
+    """The end of a long name, such as a path, for legends beside the axes."""
+    return name if len(name) <= 24 else f"...{name[-21:]}"
+
+
 def best_options(result: RelationResult) -> list[str]:
     """The label of the option with the highest score, of each row."""
     return [result.answer_space[i] for i in result.reduced().scores.argmax(axis=1)]
@@ -101,12 +106,13 @@ def best_options(result: RelationResult) -> list[str]:
 def by_instance(result: RelationResult) -> tuple[np.ndarray, np.ndarray]:
     """The fraction of an instance's templates that are answered right, and their number, [N]."""
     right = ranking_metrics.correct(result.reduced().scores, result.answers)
-    numbers = np.unique(_instances(result), return_inverse=True)[1]
+    numbers = np.unique(instances(result), return_inverse=True)[1]
     rows = np.bincount(numbers)
     return np.bincount(numbers, right) / rows, rows
 
 
-def _instances(result: RelationResult) -> list[int]:
+def instances(result: RelationResult) -> list[int]:
+    """The number of each row's instance."""
     # Results of before LM-PUB-QUIZ 0.3.2 have one template and no such column.
     return [row.get("instance_index", i) for i, row in enumerate(result.table)]
 
@@ -130,29 +136,34 @@ def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:
       a fraction of its weight.
     """
     first = next(iter(models.values()))
-    right = {
-        r.code: np.stack([by_instance(of[r.code])[0] for of in models.values()]) for r in first
-    }
-    weight = {result.code: by_instance(result)[1] for result in first}
-    keys: dict[str, str | None] = {"overall": "overall", "domains": "domains", "relations": None}
+    kinds = ["overall", "domains", "relations"]
     if not all("domains" in result.relation_info for result in first):
-        del keys["domains"]
+        kinds.remove("domains")
     found = {}
-    for kind, key in keys.items():
-        members: dict[str, list[tuple[str, float]]] = {}
-        for result in first:
-            groups = [key or result.code] if key != "domains" else result.groups(key)
-            for group in groups:
-                members.setdefault(group, []).append((result.code, 1 / len(groups)))
-        tests = []
-        for group, parts in sorted(members.items()) if key else members.items():
-            values = np.concatenate([right[code] for code, _ in parts], axis=1)
-            weights = np.concatenate([weight[code] * part for code, part in parts])
-            for name, test in zip([*models][1:], _tests(values, weights), strict=True):
-                tests.append({"group": group, "model": name, **test})
+    for kind in kinds:
+        tests = [
+            {"group": group, "model": name, **test}
+            for group, (right, weight) in _grouped(models, kind).items()
+            for name, test in zip([*models][1:], _tests(right, weight), strict=True)
+        ]
         adjusted = statistics.holm({i: test["p"] for i, test in enumerate(tests)})
         found[kind] = [{**test, "p_holm": adjusted[i]} for i, test in enumerate(tests)]
     return found
+
+
+def _grouped(models: Models, kind: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """{group: (right [M, N], weight [N])}, see `_tests`."""
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for result in next(iter(models.values())):
+        right = np.stack([by_instance(of[result.code])[0] for of in models.values()])
+        groups = [result.code if kind == "relations" else kind]
+        groups = result.groups(kind) if kind == "domains" else groups
+        for group in groups:
+            part = right, by_instance(result)[1] / len(groups)
+            parts.setdefault(group, []).append(part)
+    names = parts if kind == "relations" else sorted(parts)
+    rows = {name: zip(*parts[name], strict=True) for name in names}
+    return {name: tuple(np.concatenate(x, axis=-1) for x in both) for name, both in rows.items()}
 
 
 def _tests(right: np.ndarray, weight: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -193,7 +204,7 @@ def quality(results: DatasetResults) -> dict[str, Any]:
     scores = [(result.reduced().scores, result.answers) for result in results]
     right = np.concatenate([ranking_metrics.correct(*pair) for pair in scores])
     confidence = np.concatenate([ranking_metrics.softmax(s).max(axis=1) for s, _ in scores])
-    several = [(best_options(result), _instances(result)) for result in results]
+    several = [(best_options(result), instances(result)) for result in results]
     pairs = np.concatenate([ranking_metrics.agreement(*of) for of in several])
     values, rows = (np.concatenate(x) for x in zip(*map(by_instance, results), strict=True))
     return {

@@ -9,9 +9,9 @@ import numpy as np
 from ckl_jax.analysis import figures, labels, sections, statistics
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, write_file, write_json
+from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
-from ckl_jax.papers.lm_pub_quiz.analysis import comparison
+from ckl_jax.papers.lm_pub_quiz.analysis import by_date, comparison
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
 _MOST_ROWS = 4000  # of a page
@@ -28,6 +28,8 @@ def summary(results: DatasetResults) -> str:
         for group, values in results.get_metrics("accuracy", key).items():
             rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
             lines.append(f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {rows}")
+    if dated := by_date.measure(results):
+        lines.append(by_date.sentence(dated))
     return "\n".join(lines)
 
 
@@ -84,6 +86,8 @@ def as_json(results: DatasetResults) -> dict[str, Any]:
         keys += ("domains",)
     for key in keys:
         found[key or "relations"] = results.get_metrics("accuracy", key)
+    if dated := by_date.measure(results):
+        found["dated"] = dated
     return found
 
 
@@ -107,38 +111,21 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
             }
 
 
-def read(
-    folders: Mapping[str, str], relation_info: str | None = None, common_rows: bool = False
-) -> tuple[dict[str, DatasetResults], str]:
-    """The results of several models on the same rows; see `comparison.align`.
-
-    Args:
-      folders: {name: folder of results}.
-      relation_info: JSON of domains by relation, where the results do not say them.
-      common_rows: see `comparison.align`.
-
-    Raises:
-      UserError: a folder holds no results, or the models have different rows.
-    """
-    info = read_json(relation_info) if relation_info else None
-    models = {name: DatasetResults.from_path(path, info) for name, path in folders.items()}
-    return comparison.align(models, common_rows)
-
-
 def draw(
     models: Mapping[str, DatasetResults], out: str, bias: Sequence[str] = (), coverage: str = ""
 ) -> tuple[list[str], dict[str, Any]]:
     """Compares the results of several models in a page, its numbers and figures.
 
     Args:
-      models: {name: results}, as `read` returns them.
+      models: {name: results}, with the same rows (`comparison.align`).
       out: the folder.
       bias: relations whose answer biases to draw.
       coverage: a sentence for the page, where the models were scored on different rows.
 
     Returns:
       The files that were written: report.html, with every row; comparison.json; calibration.png;
-      domains.png, where all results have domains; and bias_<relation>.png. And the numbers of
+      domains.png, where all results have domains; by_date.png of a dated dataset; and
+      bias_<relation>.png. And the numbers of
       comparison.json: {"models": {name: accuracy, `comparison.quality`}, "tests":
       `comparison.compare`, "coverage"}.
 
@@ -157,6 +144,11 @@ def draw(
         wanted["domains"] = _plot_domains(models)
     wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
     found = {"models": scores, "tests": comparison.compare(models), "coverage": coverage}
+    dated = {name: by_date.measure(results) for name, results in models.items()}
+    if all(dated.values()):
+        found["dated"] = dated
+        if all(x["by_date"] for x in dated.values()):
+            wanted["by_date"] = by_date.plot(dated)
     for name, image in wanted.items():
         write_file(Path(out) / f"{name}.png", image)
     write_json(Path(out) / "comparison.json", found)
@@ -181,10 +173,13 @@ def _write_page(
     parts += [
         _tests_section(titles[kind], tests[kind], first, kind) for kind in tests if tests[kind]
     ]
-    titles = {name: name.capitalize().replace("_", " of ") for name in drawn}
+    titles = {
+        name: name.capitalize().replace("_", " of " * ("bias" in name) or " ") for name in drawn
+    }
     parts += [Section(titles[name], png=image, anchor=name) for name, image in drawn.items()]
     lead = [f"{name}: {x['sentence']}." for name, x in scores.items()]
     lead += [f"{told}." for told in comparison.sentences(tests["overall"], first)]
+    lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
     lead += [f"Compared on common rows alone: {found['coverage']}."] if found["coverage"] else []
     sections.write_page(path, "What models know, by ranking", [*parts, _all_rows(models)], lead)
 
@@ -200,21 +195,18 @@ _NOTES = (
 
 def _tests_section(title: str, tests: list[dict[str, Any]], first: str, anchor: str) -> Section:
     rows = [
-        [t["group"] if anchor != "overall" else t["model"]]
-        + ([t["model"]] if anchor != "overall" else [])
-        + [t["first"], t["accuracy"]]
+        [t["group"], t["model"], t["first"], t["accuracy"]]
         + [sections.estimate(t, "{:+.2f}".format, " to ", "difference", mark=_star(t))]
         + [t["better"], t["worse"], t["instances"], f"{t['p']:.2g}", f"{t['p_holm']:.2g}"]
         for t in tests
     ]
-    group = {"domains": ["Domain", "Model"], "relations": ["Relation", "Model"]}
-    headers = [*group.get(anchor, ["Model"]), f"Accuracy of {first}", "Accuracy", "Difference"]
+    headers = ["Rows", "Model", f"Accuracy of {first}", "Accuracy", "Difference"]
     headers += ["Better", "Worse", "Instances", "p", "p (Holm)"]
     note = (
         f"Points against {first}, with 95 % intervals of a paired bootstrap over instances. Better "
         "and worse: instances that are right in more or fewer templates; p is of the exact McNemar "
-        f"test on them. * p below 0.05 after Holm's correction for the {len(tests)} test"
-        f"{'s' * (len(tests) != 1)} of this table."
+        f"test on them. * p below 0.05 after Holm's correction for the tests of this table "
+        f"({len(tests)})."
     )
     return Section(title, headers, rows, [note], anchor=f"tests-{anchor}")
 
@@ -254,8 +246,7 @@ def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
         confidence, accuracy = (
             [100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")
         )
-        short = name if len(name) <= 24 else f"...{name[-21:]}"  # paths, beside the axes
-        label = f"{short} (error {x['calibration_error']:.1f})"
+        label = f"{comparison.short(name)} (error {x['calibration_error']:.1f})"
         ax.plot(confidence, accuracy, color=colors[i % len(colors)], marker="o", label=label)
     ax.set(xlabel="confidence, %", ylabel="accuracy, %")
     figures.legend(figure, [ax], beside=True)
