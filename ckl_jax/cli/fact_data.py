@@ -14,7 +14,7 @@ from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.overlap import Overlap
 from ckl_jax.errors import UserError
 from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace, whole_folder
-from ckl_jax.options import Flat
+from ckl_jax.options import Flat, Names
 from ckl_jax.papers.ckl.data.benchmark import Options
 from ckl_jax.world.stream import SIZES
 
@@ -48,6 +48,48 @@ def quiz(
     for code, facts in counts.items():
         print(f"{facts:8,}  {code}")
     return {"out": out, "facts": counts}
+
+
+def dated_quiz(
+    *,
+    facts: Files,
+    as_of: str,
+    out: str,
+    relations: Names = (),
+    templates: str | None = None,
+    instances: int | None = None,
+    skip_overlaps: bool = False,
+    overwrite: Overwrite = False,
+) -> dict[str, Any]:
+    """Make a relational dataset like BEAR of dated facts: the right answers are those of a day.
+
+    `ckl probe bear` on it says how often the best option is the current object, an earlier or a
+    later one, and of which date a model knows most.
+
+    Args:
+      facts: JSONL(.gz) or CSV of facts, or folders of JSONL (docs/benchmark_builder.md).
+      as_of: Day of the right answers, YYYY-MM-DD.
+      out: Folder of the dataset.
+      relations: Relations with one object at a time, such as P6,P35; by default all.
+      templates: JSONL file (relation, cloze) of templates beside the built-in ones.
+      instances: Subjects of a relation, at most; the options are the objects that these ever had.
+      skip_overlaps: Leave out subjects that have two objects at a time.
+    """
+    from ckl_jax.data.facts.dated_facts import check_day, read_dated_facts
+    from ckl_jax.data.facts.templates import read_wordings
+    from ckl_jax.papers.lm_pub_quiz.dated_dataset import write_dataset
+
+    day, wordings = check_day(as_of, "--as-of"), read_wordings(templates) if templates else {}
+    with whole_folder(out):
+        claim_folder(out, "ckl data dated-quiz", overwrite)
+        made, counts = write_dataset(
+            read_dated_facts(facts), day, out, relations, wordings, instances, skip_overlaps
+        )
+    for code, count in made.items():
+        print(f"{count:8,}  {code}")
+    for reason, count in counts.items():
+        print(f"{count:8,}  left out: {reason}")
+    return {"out": out, "facts": made, "left_out": counts}
 
 
 def overlap(

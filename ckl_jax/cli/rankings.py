@@ -34,8 +34,9 @@ def bear(
       no_bos: Score without BOS, as GPT-2's published scores.
     """
     from ckl_jax.data.facts.relational import Dataset
-    from ckl_jax.files import write_json, write_jsonl
+    from ckl_jax.files import write_file, write_json, write_jsonl
     from ckl_jax.papers.lm_pub_quiz import probe
+    from ckl_jax.papers.lm_pub_quiz.analysis import by_date
     from ckl_jax.papers.lm_pub_quiz.analysis import ranking_report as report
 
     data = Dataset.from_path(dataset, relation_info, relations)
@@ -57,6 +58,8 @@ def bear(
     found = report.as_json(results)
     write_json(Path(out) / "summary.json", found)
     write_jsonl(Path(out) / "items.jsonl", report.items(results))
+    if found.get("dated", {}).get("by_date"):
+        write_file(Path(out) / "by_date.png", by_date.plot({results.name: found["dated"]}))
     print(f"{report.summary(results)}\nResults: {out}")
     return {"results": out, **found}
 
@@ -67,26 +70,37 @@ def compare(
     out: str,
     bias: Names = (),
     relation_info: str | None = None,
+    common_rows: bool = False,
 ) -> dict[str, Any]:
-    """Draw the ranking results of several models in the same figures and write a page of them.
+    """Compare the ranking results of several models: differences with tests, in a page and figures.
 
     Args:
-      results: Folders of results, as NAME=FOLDER or FOLDER.
-      out: Folder of report.html and the figures.
+      results: Folders of results, as NAME=FOLDER or FOLDER; the first is what the others are
+        compared with.
+      out: Folder of report.html, comparison.json and the figures.
       bias: Relations whose biases to draw, such as P30.
       relation_info: JSON file of domains by relation.
+      common_rows: Compare models that were scored on different rows, on those that all have.
     """
-    from ckl_jax.papers.lm_pub_quiz.analysis.ranking_report import changes, draw
+    from ckl_jax.files import read_json
+    from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
+    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
     named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
     names = [name for name, _ in named]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
-    differences = changes(dict(named))
-    written = draw(dict(named), out, bias, relation_info)
+    info = read_json(relation_info) if relation_info else None
+    read = {name: DatasetResults.from_path(path, info) for name, path in named}
+    models, coverage = comparison.align(read, common_rows)
+    written, found = ranking_report.draw(models, out, bias, coverage)
+    differences = ranking_report.changes(models)
+    tests = comparison.sentences(found["tests"]["overall"], names[0])
     print("\n".join(written))
     if not any(path.endswith("domains.png") for path in written):
         print("No domains.png: the results have no domains; give --relation-info.")
-    for line in differences:
+    if coverage:
+        print(f"Compared on common rows alone: {coverage}.")
+    for line in (*differences, *tests):
         print(line)
-    return {"written": written, "changes": differences}
+    return {"written": written, "changes": differences, **found}

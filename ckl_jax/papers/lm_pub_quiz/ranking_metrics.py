@@ -5,6 +5,7 @@ docs/fidelity.md says so. A relation has scores [R, K] float64, K options in eac
 answers [R] int, the right options.
 """
 
+import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -96,6 +97,54 @@ def brier_score(scores: Array, answers: Array) -> float:
     return float(np.square(softmax(scores) - np.eye(scores.shape[1])[answers]).mean())
 
 
+def calibration_error(scores: Array, answers: Array) -> float:
+    """Expected calibration error of the best option's probability, see `calibration`."""
+    return calibration(softmax(scores).max(axis=1), correct(scores, answers))[0]
+
+
+def calibration(confidence: Array, right: Array, bins: int = 10) -> tuple[float, list[dict]]:
+    """Expected calibration error (Guo et al. 2017, equation 3), with bins of equal width.
+
+    Args:
+      confidence: [R] probabilities.
+      right: [R] bool.
+      bins: from 0 to 1; each has its upper end.
+
+    Returns:
+      The mean distance of confidence and accuracy, over bins weighted by their rows; and
+      {"rows", "confidence", "accuracy"} of each bin that has rows.
+    """
+    at = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    found = [
+        {
+            "rows": int((at == i).sum()),
+            "confidence": float(confidence[at == i].mean()),
+            "accuracy": float(right[at == i].mean()),
+        }
+        for i in np.unique(at)
+    ]
+    gaps = [b["rows"] * abs(b["confidence"] - b["accuracy"]) for b in found]
+    return float(sum(gaps) / len(at)), found
+
+
+def agreement(best: Sequence[str], instances: Sequence[int]) -> Array:
+    """Consistency over templates (Elazar et al. 2021): of each instance with several templates, the
+    fraction of their pairs with the same best option.
+
+    Args:
+      best: [R] options.
+      instances: [R], the instance of each row.
+
+    Returns:
+      [N] for the N instances with two rows or more.
+    """
+    rows = collections.Counter(instances)
+    same: collections.Counter[int] = collections.Counter()
+    for (instance, _), n in collections.Counter(zip(instances, best, strict=True)).items():
+        same[instance] += n * (n - 1)
+    return np.array([same[i] / (n * (n - 1)) for i, n in rows.items() if n > 1])
+
+
 METRICS: dict[str, Callable[[Array, Array], Any]] = {
     f.__name__: f
     for f in (
@@ -106,6 +155,7 @@ METRICS: dict[str, Callable[[Array, Array], Any]] = {
         margin_of_confidence,
         uncertainty_score,
         brier_score,
+        calibration_error,
     )
 }
 

@@ -186,11 +186,15 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     runs = [f"{name}={golden / 'results' / name}" for name in ("sum", "no_bos")]
     argv = ["probe", "compare", *runs, "--out", str(tmp_path), "--bias", "P1"]
     assert ckl.main(argv) == 0
-    *drawn, told = capsys.readouterr().out.splitlines()
+    *drawn, told, tested = capsys.readouterr().out.splitlines()
     names = [Path(line).name for line in drawn]
-    assert names == ["report.html", "domains.png", "bias_P1.png"]
+    figures = ["calibration.png", "domains.png", "bias_P1.png"]
+    assert names == ["report.html", "comparison.json", *figures]
     assert told.startswith("no_bos: another best option than sum in ")
-    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names[1:])
+    numbers = json.loads((tmp_path / "comparison.json").read_text())
+    (test,) = numbers["tests"]["overall"]
+    assert tested.startswith(f"no_bos: {test['difference']:+.2f} points against sum (95 % interval")
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in figures)
     page = (tmp_path / "report.html").read_text()
     results = DatasetResults.from_path(golden / "results" / "sum")
     accuracy = 100 * results.get_metrics("accuracy")["overall"]["accuracy"]
@@ -213,15 +217,22 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     argv = ["probe", "compare", "--out", str(tmp_path / "figures"), f"first={tmp_path / 't0'}"]
     assert ckl.main([*argv, str(tmp_path / "t1")]) == 2
     assert "have no statement in common" in capsys.readouterr().err
-    assert ckl.main([*argv, str(golden / "results" / "sum")]) == 0
+    argv = [*argv, f"sum={golden / 'results' / 'sum'}"]
     shared = sum(len(r.table) for r in DatasetResults.from_path(tmp_path / "t0"))
-    assert capsys.readouterr().out.rstrip().endswith(f"than first in 0 of {shared} rows")
+    assert ckl.main(argv) == 2
+    every = sum(len(r.table) for r in plain)
+    coverage = f"first has {shared} rows of 2 relations; sum has {every} rows of 2 relations"
+    assert coverage in capsys.readouterr().err
+    assert ckl.main([*argv, "--common-rows"]) == 0
+    told = capsys.readouterr().out
+    assert f"than first in 0 of {shared} rows\n" in told and coverage in told
+    assert coverage in (tmp_path / "figures" / "report.html").read_text()
     for result in plain:
         result.metadata["relation_info"].pop("domains")
     plain.save(tmp_path / "plain")
     argv = ["probe", "compare", str(tmp_path / "plain"), "--out", str(tmp_path), "--bias", "P1"]
     assert ckl.main(argv) == 0
-    (_, drawn, told) = capsys.readouterr().out.splitlines()
+    (*_, drawn, told) = capsys.readouterr().out.splitlines()
     assert drawn.endswith("bias_P1.png") and told.startswith("No domains.png: ")
 
 

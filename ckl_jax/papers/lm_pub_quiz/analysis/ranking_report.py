@@ -9,9 +9,10 @@ import numpy as np
 from ckl_jax.analysis import figures, labels, sections, statistics
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, write_file
+from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
-from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
+from ckl_jax.papers.lm_pub_quiz.analysis import by_date, comparison
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
 _MOST_ROWS = 4000  # of a page
 
@@ -27,6 +28,8 @@ def summary(results: DatasetResults) -> str:
         for group, values in results.get_metrics("accuracy", key).items():
             rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
             lines.append(f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {rows}")
+    if dated := by_date.measure(results):
+        lines.append(by_date.sentence(dated))
     return "\n".join(lines)
 
 
@@ -34,11 +37,11 @@ def _overall(results: DatasetResults) -> dict[str, Any]:
     """{"value", "low", "high": percent, "rows", "sentence"}."""
     # The bootstrap draws instances, not rows: the templates of an instance state the same fact,
     # so their results are not independent.
-    right = np.concatenate([_by_instance(result) for result in results])
+    right = np.concatenate([comparison.by_instance(result)[0] for result in results])
     low, high = 100 * np.array(statistics.interval(statistics.bootstrap_means(right[None])[0]))
     (overall,) = results.get_metrics("accuracy").values()
     value, rows = 100 * overall["accuracy"], int(overall["support"])
-    told = f"accuracy {value:.2f} % of {rows} rows (95 % interval {low:.2f} to {high:.2f})"
+    told = f"accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
     return {"value": value, "low": low, "high": high, "rows": rows, "sentence": told}
 
 
@@ -54,46 +57,25 @@ def biases(results: DatasetResults) -> str:
     return "\n".join(lines)
 
 
-def changes(folders: Mapping[str, str]) -> list[str]:
+def changes(models: Mapping[str, DatasetResults]) -> list[str]:
     """Numbers of rows whose best option differs from the first model's, a line for each model.
 
-    Raises:
-      UserError: a model has no row in common with the first: other subjects or templates.
+    Args:
+      models: {name: results}, with the same rows (`comparison.align`).
     """
-    best = {name: _best_options(DatasetResults.from_path(path)) for name, path in folders.items()}
-    (first, base), *others = best.items()
-    lines = []
-    for name, found in others:
-        shared = base.keys() & found.keys()
-        if not shared:
-            raise UserError(
-                f"{name} and {first} have no statement in common; compare results of the same "
-                "dataset and --templates."
-            )
-        changed = sum(base[row] != found[row] for row in shared)
-        lines.append(
-            f"{name}: another best option than {first} in {changed:,} of {len(shared):,} rows"
-        )
-    return lines
+    (first, base), *others = _best_options(models).items()
+    return [
+        f"{name}: another best option than {first} in "
+        f"{sum(a != b for a, b in zip(base, found, strict=True)):,} of {len(base):,} rows"
+        for name, found in others
+    ]
 
 
-def _best_options(results: DatasetResults) -> dict[tuple, str]:
-    """The likeliest option of each row, by relation, subject, right option and template."""
-    found = {}
-    for result in results:
-        options = result.answer_space
-        for row, best in zip(result.table, result.reduced().scores.argmax(axis=1), strict=True):
-            template, right = row.get("template_index", 0), options[row["answer_idx"]]
-            found[result.code, row["sub_id"], row["sub_label"], right, template] = options[best]
-    return found
-
-
-def _by_instance(result: RelationResult) -> np.ndarray:
-    """The fraction of an instance's templates that are answered right, [instances]."""
-    right = ranking_metrics.correct(result.reduced().scores, result.answers)
-    numbers = [row["instance_index"] for row in result.table]
-    # Sum of the right rows of each instance over its number of rows: the mean by instance.
-    return np.bincount(numbers, right) / np.bincount(numbers)
+def _best_options(models: Mapping[str, DatasetResults]) -> dict[str, list[str]]:
+    return {
+        name: [best for result in results for best in comparison.best_options(result)]
+        for name, results in models.items()
+    }
 
 
 def as_json(results: DatasetResults) -> dict[str, Any]:
@@ -104,6 +86,8 @@ def as_json(results: DatasetResults) -> dict[str, Any]:
         keys += ("domains",)
     for key in keys:
         found[key or "relations"] = results.get_metrics("accuracy", key)
+    if dated := by_date.measure(results):
+        found["dated"] = dated
     return found
 
 
@@ -128,78 +112,145 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
 
 
 def draw(
-    folders: Mapping[str, str], out: str, bias: Sequence[str] = (), relation_info: str | None = None
-) -> list[str]:
-    """Draws the results of several models beside each other.
+    models: Mapping[str, DatasetResults], out: str, bias: Sequence[str] = (), coverage: str = ""
+) -> tuple[list[str], dict[str, Any]]:
+    """Compares the results of several models in a page, its numbers and figures.
 
     Args:
-      folders: {name: folder of results}.
-      out: the folder of the figures.
+      models: {name: results}, with the same rows (`comparison.align`).
+      out: the folder.
       bias: relations whose answer biases to draw.
-      relation_info: JSON of domains by relation, where the results do not say them.
+      coverage: a sentence for the page, where the models were scored on different rows.
 
     Returns:
-      The files that were written: report.html, with every row; domains.png, where all results have
-      domains; and bias_<relation>.png.
+      The files that were written: report.html, with every row; comparison.json; calibration.png;
+      domains.png, where all results have domains; by_date.png of a dated dataset; and
+      bias_<relation>.png. And the numbers of
+      comparison.json: {"models": {name: accuracy, `comparison.quality`}, "tests":
+      `comparison.compare`, "coverage"}.
 
     Raises:
-      UserError: a folder holds no results, or lacks a relation.
+      UserError: a model lacks a relation of `bias`.
     """
-    info = read_json(relation_info) if relation_info else None
-    models = {name: DatasetResults.from_path(path, info) for name, path in folders.items()}
     # All checks come before the first figure, so that a wrong relation leaves no half of the
     # figures.
     for code in bias:
         for name, results in models.items():
             if code not in results.relations:
-                raise UserError(f"{folders[name]} has no relation {code!r}.")
-    wanted = {}
+                raise UserError(f"{name} has no relation {code!r}.")
+    scores = {name: {**_overall(r), **comparison.quality(r)} for name, r in models.items()}
+    wanted = {"calibration": _plot_calibration(scores)}
     if all("domains" in result.relation_info for results in models.values() for result in results):
         wanted["domains"] = _plot_domains(models)
     wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
+    found = {"models": scores, "tests": comparison.compare(models), "coverage": coverage}
+    dated = {name: by_date.measure(results) for name, results in models.items()}
+    if all(dated.values()):
+        found["dated"] = dated
+        if all(x["by_date"] for x in dated.values()):
+            wanted["by_date"] = by_date.plot(dated)
     for name, image in wanted.items():
         write_file(Path(out) / f"{name}.png", image)
-    _write_page(Path(out) / "report.html", models, wanted)
-    return [f"{out}/report.html", *(f"{out}/{name}.png" for name in wanted)]
+    write_json(Path(out) / "comparison.json", found)
+    _write_page(Path(out) / "report.html", models, found, wanted)
+    names = ["report.html", "comparison.json", *(f"{name}.png" for name in wanted)]
+    return [f"{out}/{name}" for name in names], found
 
 
-def _write_page(path: Path, models: Mapping[str, DatasetResults], drawn: Mapping[str, Any]) -> None:
-    scores = {name: _overall(results) for name, results in models.items()}
-    rows = [[name, sections.estimate(x), x["rows"]] for name, x in scores.items()]
-    note = (
-        "Percent of rows (subjects and templates) whose right answer has the best score of all "
-        "answers of its relation; below, 95 % intervals of a bootstrap over subjects."
-    )
-    parts = [Section("Scores", ["Model", "Accuracy", "Rows"], rows, [note], anchor="scores")]
-    titles = {name: name.capitalize().replace("_", " of ") for name in drawn}
+def _write_page(
+    path: Path, models: Mapping[str, DatasetResults], found: dict[str, Any], drawn: dict[str, Any]
+) -> None:
+    scores, tests, first = found["models"], found["tests"], next(iter(models))
+    rows = [
+        [name, sections.estimate(x), x["rows"], x["consistency"], x["every_template"]]
+        + [x["confidence"], x["calibration_error"]]
+        for name, x in scores.items()
+    ]
+    headers = ["Model", "Accuracy", "Rows", "Consistency", "Right in every template"]
+    headers += ["Confidence", "Calibration error"]
+    parts = [Section("Scores", headers, rows, _NOTES, anchor="scores")]
+    titles = {"overall": "Differences", "domains": "By domain", "relations": "By relation"}
+    parts += [
+        _tests_section(titles[kind], tests[kind], first, kind) for kind in tests if tests[kind]
+    ]
+    titles = {
+        name: name.capitalize().replace("_", " of " * ("bias" in name) or " ") for name in drawn
+    }
     parts += [Section(titles[name], png=image, anchor=name) for name, image in drawn.items()]
     lead = [f"{name}: {x['sentence']}." for name, x in scores.items()]
+    lead += [f"{told}." for told in comparison.sentences(tests["overall"], first)]
+    lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
+    lead += [f"Compared on common rows alone: {found['coverage']}."] if found["coverage"] else []
     sections.write_page(path, "What models know, by ranking", [*parts, _all_rows(models)], lead)
+
+
+_NOTES = (
+    "Accuracy: percent of rows (instances and templates) whose right answer has the best score of "
+    "all answers of its relation; below, 95 % intervals of a bootstrap over instances.",
+    "Consistency: percent of pairs of templates with the same best option, as a mean over "
+    "instances. Confidence: mean probability of the best option, by a softmax over the options of "
+    "a row. Calibration error: mean distance of confidence and accuracy in ten bins (ECE).",
+)
+
+
+def _tests_section(title: str, tests: list[dict[str, Any]], first: str, anchor: str) -> Section:
+    rows = [
+        [t["group"], t["model"], t["first"], t["accuracy"]]
+        + [sections.estimate(t, "{:+.2f}".format, " to ", "difference", mark=_star(t))]
+        + [t["better"], t["worse"], t["instances"], f"{t['p']:.2g}", f"{t['p_holm']:.2g}"]
+        for t in tests
+    ]
+    headers = ["Rows", "Model", f"Accuracy of {first}", "Accuracy", "Difference"]
+    headers += ["Better", "Worse", "Instances", "p", "p (Holm)"]
+    note = (
+        f"Points against {first}, with 95 % intervals of a paired bootstrap over instances. Better "
+        "and worse: instances that are right in more or fewer templates; p is of the exact McNemar "
+        f"test on them. * p below 0.05 after Holm's correction for the tests of this table "
+        f"({len(tests)})."
+    )
+    return Section(title, headers, rows, [note], anchor=f"tests-{anchor}")
+
+
+def _star(test: Mapping[str, Any]) -> str:
+    return "*" if test["p_holm"] < 0.05 else ""
 
 
 def _all_rows(models: Mapping[str, DatasetResults]) -> Section:
     """The best option of every model, rows first in which models differ."""
-    best = [_best_options(results) for results in models.values()]
-    keys = list(dict.fromkeys(key for found in best for key in found))
-    keys.sort(key=lambda key: len({found.get(key) for found in best}) == 1)
-    rows = [
-        [
-            Cell(subject, right),
-            code,
-            *(
-                Cell(found[key], "right" if found[key] == right else "wrong")
-                if key in found
-                else "–"
-                for found in best
-            ),
-        ]
-        for key in keys[:_MOST_ROWS]
-        for code, _, subject, right, _ in [key]
+    best = list(zip(*_best_options(models).values(), strict=True))
+    named = [
+        (row["sub_label"], result.answer_space[row["answer_idx"]], result.code)
+        for result in next(iter(models.values()))
+        for row in result.table
     ]
-    more = len(keys) - len(rows)
+    order = sorted(range(len(best)), key=lambda i: len(set(best[i])) == 1)
+    rows = [
+        [Cell(subject, right), code]
+        + [Cell(option, "right" if option == right else "wrong") for option in best[i]]
+        for i in order[:_MOST_ROWS]
+        for subject, right, code in [named[i]]
+    ]
+    more = len(best) - len(rows)
     notes = [f"{more:,} rows more are in the folders of results."] if more else []
     headers = ["Subject and right answer", "Relation", *models]
     return Section("All rows", headers, rows, notes, anchor="rows", kind="examples")
+
+
+@figures.png
+def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
+    """Accuracy by confidence, a line for each model; the dashed line is perfect calibration."""
+    figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
+    ax.plot([0, 100], [0, 100], color="#444444", linestyle="--", linewidth=1.0)
+    colors = list(labels.COLORS.values())[2:]
+    for i, (name, x) in enumerate(scores.items()):
+        confidence, accuracy = (
+            [100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")
+        )
+        label = f"{comparison.short(name)} (error {x['calibration_error']:.1f})"
+        ax.plot(confidence, accuracy, color=colors[i % len(colors)], marker="o", label=label)
+    ax.set(xlabel="confidence, %", ylabel="accuracy, %")
+    figures.legend(figure, [ax], beside=True)
+    return figure
 
 
 def _bars(

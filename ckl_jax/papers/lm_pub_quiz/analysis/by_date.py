@@ -1,0 +1,147 @@
+"""Results on a dated dataset (`dated_dataset.py`): stale answers, and accuracy by date."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import figures, labels, statistics
+from ckl_jax.data.facts.dated_facts import DatedFact
+from ckl_jax.papers.lm_pub_quiz.analysis import comparison
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
+
+STATES = {
+    "current": "the current object",
+    "stale": "an earlier one",
+    "later": "a later one",
+    "never": "one that the subject never had",
+}
+_MOST_DATES = 30
+
+
+def measure(results: DatasetResults) -> dict[str, Any] | None:
+    """What the best options were, or are, or become; None of results of undated datasets.
+
+    Returns:
+      "as_of": the day of the right answers. "states": {state: {"value", "low", "high", "chance":
+      percent of rows}}; the best option is the right one (current), or the subject had it earlier
+      (stale), later, or never; chance is the state of an option drawn at random. "by_date", of
+      instances whose object changed: a list of {"date", "value": percent of those whose object of
+      that date is known, and whose best option it is, "low", "high", "instances"}. "best": {"date",
+      "low", "high"}, the date of the highest value; None where no object changed. Intervals are 95
+      % of a bootstrap over instances.
+    """
+    if not all("as_of" in result.relation_info for result in results):
+        return None
+    as_of = max(result.relation_info["as_of"] for result in results)
+    parts = [_states(result) for result in results]
+    states, chance = (np.concatenate(x) for x in zip(*parts, strict=True))
+    drawn = 100 * statistics.bootstrap_means(states.T)
+    found = {
+        state: {
+            "value": 100 * float(states[:, i].mean()),
+            **dict(zip(("low", "high"), statistics.interval(drawn[i]), strict=True)),
+            "chance": 100 * float(chance[:, i].mean()),
+        }
+        for i, state in enumerate(STATES)
+    }
+    return {"as_of": as_of, "states": found, **_by_date(results)}
+
+
+def _facts(row: Mapping[str, Any]) -> list[DatedFact]:
+    return [
+        DatedFact(row["sub_label"], "", x.pop("obj_id"), seen=tuple(x.pop("seen", ())), **x)
+        for x in map(dict, row["holders"])
+    ]
+
+
+def _states(result: RelationResult) -> tuple[np.ndarray, np.ndarray]:
+    """Fractions of the templates of each instance, and of its options, by state: [N, states]."""
+    ids, as_of = result.metadata["answer_space_ids"], result.relation_info["as_of"]
+    best = result.reduced().scores.argmax(axis=1)
+    chosen, options = [], []
+    for row, option in zip(result.table, best, strict=True):
+        begins: dict[str, list[str]] = {}
+        for fact in _facts(row):
+            begins.setdefault(fact.object, []).extend(begin for begin, _ in fact.spans())
+        own = {name: 1 if min(days, default="~") <= as_of else 2 for name, days in begins.items()}
+        own[ids[row["answer_idx"]]] = 0
+        of = np.eye(len(STATES))[[own.get(name, 3) for name in ids]]
+        chosen.append(of[option])
+        options.append(of.mean(axis=0))
+    _, first, inverse = np.unique(
+        comparison.instances(result), return_index=True, return_inverse=True
+    )
+    total = np.zeros((len(first), len(STATES)))
+    np.add.at(total, inverse, chosen)
+    return total / np.bincount(inverse)[:, None], np.stack(options)[first]
+
+
+def _by_date(results: DatasetResults) -> dict[str, Any]:
+    rows: dict[tuple, tuple[list[DatedFact], list[str]]] = {}
+    for result in results:
+        best = [result.metadata["answer_space_ids"][i] for i in result.reduced().scores.argmax(1)]
+        for i, (row, chosen) in enumerate(zip(result.table, best, strict=True)):
+            if len({x["obj_id"] for x in row["holders"]}) > 1:
+                key = (result.code, row.get("instance_index", i))
+                rows.setdefault(key, (_facts(row), []))[1].append(chosen)
+    begins = {begin for facts, _ in rows.values() for f in facts for begin, _ in f.spans()}
+    days = sorted(day for day in begins if len(day) == 10 and day < "9999")
+    if not days:
+        return {"by_date": [], "best": None}
+    days = [days[i] for i in np.unique(np.linspace(0, len(days) - 1, _MOST_DATES).astype(int))]
+    known, right = np.zeros((2, len(days), len(rows)))
+    for j, (facts, chosen) in enumerate(rows.values()):
+        for i, day in enumerate(days):
+            objects = {fact.object for fact in facts if fact.holds(day)}
+            known[i, j] = bool(objects)
+            right[i, j] = np.mean([one in objects for one in chosen])
+    above, below = np.split(statistics.bootstrap_means(np.concatenate([right, known])), 2)
+    # -1 where no instance of a resample has a known object.
+    drawn = np.divide(100 * above, below, out=np.full_like(above, -1.0), where=below > 0)
+    values = 100 * right.sum(axis=1) / known.sum(axis=1)
+    curve = [
+        {"date": day, "value": float(value), "instances": int(n)}
+        | dict(zip(("low", "high"), statistics.interval(samples), strict=True))
+        for day, value, n, samples in zip(days, values, known.sum(axis=1), drawn, strict=True)
+    ]
+    low, high = (days[int(i)] for i in statistics.interval(drawn.argmax(axis=0)))
+    best = {"date": days[int(values.argmax())], "low": low, "high": high}
+    return {"by_date": curve, "best": best}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """What `measure` found."""
+    states = ", ".join(
+        f"{STATES[name]} in {x['value']:.2f} % ({x['chance']:.2f} %)"
+        for name, x in found["states"].items()
+    )
+    told = f"as of {found['as_of']} the best option (by chance) is {states} of rows"
+    if best := found["best"]:
+        value = max(point["value"] for point in found["by_date"])
+        told += (
+            f"; of facts that changed, those of {best['date']} are named most often ({value:.2f} %;"
+            f" 95 % interval of that date {best['low']} to {best['high']})"
+        )
+    return told
+
+
+@figures.png
+def plot(models: Mapping[str, Mapping[str, Any]]):
+    """Accuracy by the date whose objects count as right; a line and its band for each model."""
+    figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
+    colors = list(labels.COLORS.values())[2:]
+    for i, (name, found) in enumerate(models.items()):
+        x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
+        value, low, high = (
+            [point[k] for point in found["by_date"]] for k in ("value", "low", "high")
+        )
+        look = {"color": colors[i % len(colors)]}
+        ax.plot(x, value, marker="o", markersize=3, label=comparison.short(name), **look)
+        ax.fill_between(x, low, high, alpha=0.15, **look)
+    as_of = datetime.date.fromisoformat(found["as_of"])
+    ax.axvline(as_of, color="#444444", linestyle="--", linewidth=1.0, label="as of")
+    ax.set(ylabel="accuracy, %", xlabel="day whose facts count as right")
+    figures.legend(figure, [ax], beside=True)
+    return figure

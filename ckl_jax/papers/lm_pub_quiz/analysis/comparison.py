@@ -1,0 +1,226 @@
+"""Statistics between models ranked on the same rows: differences, tests, calibration, consistency.
+
+The unit is an instance (a subject and its right answer), not a row: the templates of an instance
+state the same fact, so their results are not independent.
+"""
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import statistics
+from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz import ranking_metrics
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
+
+Models = Mapping[str, DatasetResults]
+
+
+def align(models: Models, common_rows: bool = False) -> tuple[dict[str, DatasetResults], str]:
+    """The results of all models on the same rows, in the first model's order.
+
+    A row is a relation with its options, a template, a subject and the right answer.
+
+    Args:
+      models: {name: results}.
+      common_rows: compare on the rows that all models have, where they differ.
+
+    Returns:
+      The results, and a sentence with each model's coverage; "" if all have the same rows.
+
+    Raises:
+      UserError: the models have different rows and `common_rows` is False, or none in common, or
+        results without scores.
+    """
+    places = {name: _places(name, results) for name, results in models.items()}
+    first = next(iter(places.values()))
+    shared = [row for row in first if all(row in found for found in places.values())]
+    coverage = ""
+    if any(len(found) > len(shared) for found in places.values()):
+        listed = "; ".join(f"{name} has {_coverage(found)}" for name, found in places.items())
+        coverage = f"{listed}; {len(shared):,} rows are common"
+        if not shared:
+            raise UserError(
+                f"{' and '.join(models)} have no statement in common ({listed}); compare results "
+                "of the same dataset and --templates."
+            )
+        if not common_rows:
+            raise UserError(
+                f"{coverage}. Score the models alike, or compare them on the common rows alone: "
+                "--common-rows."
+            )
+    aligned = {}
+    for name, results in models.items():
+        rows: dict[str, list[int]] = {}
+        for row in shared:
+            rows.setdefault(row[0], []).append(places[name][row])
+        aligned[name] = results.filter_subset(rows, keep_answer_space=True)
+    return aligned, coverage
+
+
+def _places(name: str, results: DatasetResults) -> dict[tuple, int]:
+    """{row: its number in the table of its relation}."""
+    found: dict[tuple, int] = {}
+    for result in results:
+        if not result.table:
+            raise UserError(
+                f"{name} keeps metrics of {result.code} and no scores; score it again with an "
+                "instance table."
+            )
+        seen: collections.Counter[tuple] = collections.Counter()
+        for number, row in enumerate(_rows(result)):
+            # A dataset may hold the same statement twice.
+            found[*row, seen[row]] = number
+            seen[row] += 1
+    return found
+
+
+def _rows(result: RelationResult) -> Iterator[tuple]:
+    options, templates = result.answer_space, result.metadata.get("templates") or []
+    # Answers compete with the options of the same relation: with other options it is another task.
+    space = hash(tuple(options))
+    for row in result.table:
+        number = row.get("template_index", 0)
+        template = templates[number] if number < len(templates) else number
+        right = options[row["answer_idx"]]
+        yield result.code, space, template, row["sub_id"], row["sub_label"], right
+
+
+def _coverage(rows: Mapping[tuple, int]) -> str:
+    relations = len({row[0] for row in rows})
+    return f"{len(rows):,} rows of {relations} relation{'s' * (relations != 1)}"
+
+
+def short(name: str) -> str:
+    """The end of a long name, such as a path, for legends beside the axes."""
+    return name if len(name) <= 24 else f"...{name[-21:]}"
+
+
+def best_options(result: RelationResult) -> list[str]:
+    """The label of the option with the highest score, of each row."""
+    return [result.answer_space[i] for i in result.reduced().scores.argmax(axis=1)]
+
+
+def by_instance(result: RelationResult) -> tuple[np.ndarray, np.ndarray]:
+    """The fraction of an instance's templates that are answered right, and their number, [N]."""
+    right = ranking_metrics.correct(result.reduced().scores, result.answers)
+    numbers = np.unique(instances(result), return_inverse=True)[1]
+    rows = np.bincount(numbers)
+    return np.bincount(numbers, right) / rows, rows
+
+
+def instances(result: RelationResult) -> list[int]:
+    """The number of each row's instance."""
+    # Results of before LM-PUB-QUIZ 0.3.2 have one template and no such column.
+    return [row.get("instance_index", i) for i, row in enumerate(result.table)]
+
+
+def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Tests each model against the first one, on aligned results (`align`).
+
+    The difference of accuracies, in percentage points, has a paired bootstrap interval over
+    instances. The p value is of the exact McNemar test over instances: the numbers of those that
+    the model answers right in more (`better`) or in fewer (`worse`) templates than the first one;
+    with one template these are the usual discordant pairs. `p_holm` is adjusted for the number of
+    tests of a kind (Holm, 1979).
+
+    Args:
+      models: {name: results}, with the same rows.
+
+    Returns:
+      {"overall", "domains" (where all relations have any), "relations": a list of {"group",
+      "model", "first", "accuracy", "difference", "low", "high", "instances", "better", "worse",
+      "p", "p_holm"}}. As in LM-PUB-QUIZ, a relation of several domains counts in each of them with
+      a fraction of its weight.
+    """
+    first = next(iter(models.values()))
+    kinds = ["overall", "domains", "relations"]
+    if not all("domains" in result.relation_info for result in first):
+        kinds.remove("domains")
+    found = {}
+    for kind in kinds:
+        tests = [
+            {"group": group, "model": name, **test}
+            for group, (right, weight) in _grouped(models, kind).items()
+            for name, test in zip([*models][1:], _tests(right, weight), strict=True)
+        ]
+        adjusted = statistics.holm({i: test["p"] for i, test in enumerate(tests)})
+        found[kind] = [{**test, "p_holm": adjusted[i]} for i, test in enumerate(tests)]
+    return found
+
+
+def _grouped(models: Models, kind: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """{group: (right [M, N], weight [N])}, see `_tests`."""
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for result in next(iter(models.values())):
+        right = np.stack([by_instance(of[result.code])[0] for of in models.values()])
+        groups = [result.code if kind == "relations" else kind]
+        groups = result.groups(kind) if kind == "domains" else groups
+        for group in groups:
+            part = right, by_instance(result)[1] / len(groups)
+            parts.setdefault(group, []).append(part)
+    names = parts if kind == "relations" else sorted(parts)
+    rows = {name: zip(*parts[name], strict=True) for name in names}
+    return {name: tuple(np.concatenate(x, axis=-1) for x in both) for name, both in rows.items()}
+
+
+def _tests(right: np.ndarray, weight: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Tests models 1 to M-1 against model 0.
+
+    Args:
+      right: [M, N] fraction of right templates of each instance.
+      weight: [N].
+    """
+    differences = right[1:] - right[0]
+    # Ratios of means, as an instance counts with its weight.
+    *sums, total = statistics.bootstrap_means(np.vstack([differences * weight, weight]))
+    first, *means = 100 * np.average(right, axis=1, weights=weight)
+    for mean, difference, drawn in zip(means, differences, sums, strict=True):
+        low, high = statistics.interval(100 * drawn / total)
+        better, worse = int((difference > 0).sum()), int((difference < 0).sum())
+        yield {
+            "first": float(first),
+            "accuracy": float(mean),
+            "difference": float(mean - first),
+            "low": low,
+            "high": high,
+            "instances": len(weight),
+            "better": better,
+            "worse": worse,
+            "p": statistics.sign_test(better, worse),
+        }
+
+
+def quality(results: DatasetResults) -> dict[str, Any]:
+    """How sure a model is, whether it is rightly so, and whether templates agree; over all rows.
+
+    Returns:
+      {"confidence": percent, mean probability of the best option; "calibration_error": percent;
+      "bins": of the calibration; "consistency": percent, and "every_template": percent of
+      instances that are right in each template, both None with a single template}.
+    """
+    scores = [(result.reduced().scores, result.answers) for result in results]
+    right = np.concatenate([ranking_metrics.correct(*pair) for pair in scores])
+    confidence = np.concatenate([ranking_metrics.softmax(s).max(axis=1) for s, _ in scores])
+    several = [(best_options(result), instances(result)) for result in results]
+    pairs = np.concatenate([ranking_metrics.agreement(*of) for of in several])
+    values, rows = (np.concatenate(x) for x in zip(*map(by_instance, results), strict=True))
+    return {
+        "confidence": 100 * float(confidence.mean()),
+        "calibration_error": 100 * ranking_metrics.calibration(confidence, right)[0],
+        "bins": ranking_metrics.calibration(confidence, right)[1],
+        "consistency": 100 * float(pairs.mean()) if len(pairs) else None,
+        "every_template": 100 * float((values == 1).mean()) if rows.max() > 1 else None,
+    }
+
+
+def sentences(tests: Sequence[Mapping[str, Any]], first: str) -> list[str]:
+    """What the overall tests found, a sentence for each model."""
+    return [
+        f"{t['model']}: {t['difference']:+.2f} points against {first} (95 % interval "
+        f"{t['low']:+.2f} to {t['high']:+.2f}; McNemar p = {t['p']:.2g}, {t['better']:,} instances "
+        f"better and {t['worse']:,} worse of {t['instances']:,})"
+        for t in tests
+    ]
