@@ -165,9 +165,6 @@ def make_inputs(
     """
     names = {"INITIAL_DIR": initial_dir, "INITIAL_CHECKPOINT_PATH": initial, "PROBE_DIR": probe_dir}
     checks.require_text(DATA_DIR=data_dir, **{k: x for k, x in names.items() if x is not None})
-    checks.require_texts(
-        CACHE_DIRS=cache_dirs, **{"the tasks": [task for task in tasks if task is not None]}
-    )
     path = Path(data_dir) / "prepared" / "vocabulary.model"
     # The run reads other data: nothing of the simulated world is needed.
     if getattr(vocabulary, "path", None) != str(path):
