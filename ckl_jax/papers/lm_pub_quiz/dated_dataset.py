@@ -1,8 +1,7 @@
 """Makes a relational dataset whose answers hold at a date, out of dated facts.
 
-An instance names all objects that its subject ever had with their dates, so that one ranking says
-whether a model names the current object, an earlier or a later one, and of which date it knows most
-(`analysis/by_date.py`).
+An instance lists all objects that its subject ever had with their dates (`holders`), for
+`analysis/by_date.py`.
 """
 
 import collections
@@ -20,6 +19,7 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import write_json, write_jsonl
 
 Counts = collections.Counter[str]
+Group = list[DatedFact]  # of a subject and relation
 
 
 def write_dataset(
@@ -41,8 +41,8 @@ def write_dataset(
       as_of: YYYY-MM-DD, the day of the right answers.
       folder: of the dataset.
       relations: to take; () is all.
-      wordings: templates by relation, before those of the facts and the built-in ones; without
-        any, the relation's name is the wording: "The head of government of [X] is [Y]."
+      wordings: templates by relation, before those of the facts, the built-in ones, and "The
+        head of government of [X] is [Y]." of a relation's name.
       instances: subjects of a relation at most, spread evenly.
       skip_overlaps: leave subjects out that have two objects at a time.
 
@@ -86,9 +86,6 @@ def write_dataset(
         write_jsonl(Path(folder) / f"{code}.jsonl", some)
     write_json(Path(folder) / METADATA, metadata)
     return {code: len(some) for code, some in rows.items()}, counts
-
-
-Group = list[DatedFact]
 
 
 def _groups(facts: Iterable[DatedFact], wanted: Sequence[str]) -> dict[str, dict[str, Group]]:

@@ -111,8 +111,7 @@ def calibration(confidence: Array, right: Array, bins: int = 10) -> tuple[float,
       bins: from 0 to 1; each has its upper end.
 
     Returns:
-      The mean distance of confidence and accuracy, over bins weighted by their rows; and
-      {"rows", "confidence", "accuracy"} of each bin that has rows.
+      The error, and {"rows", "confidence", "accuracy"} of each bin that has rows.
     """
     at = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     found = [
@@ -128,15 +127,11 @@ def calibration(confidence: Array, right: Array, bins: int = 10) -> tuple[float,
 
 
 def agreement(best: Sequence[str], instances: Sequence[int]) -> Array:
-    """Consistency over templates (Elazar et al. 2021): of each instance with several templates, the
-    fraction of their pairs with the same best option.
+    """Consistency over templates (Elazar et al. 2021): the fraction of an instance's pairs of rows
+    with the same best option, [N] for the N instances with two rows or more.
 
     Args:
-      best: [R] options.
-      instances: [R], the instance of each row.
-
-    Returns:
-      [N] for the N instances with two rows or more.
+      best, instances: [R], the best option and the instance of each row.
     """
     rows = collections.Counter(instances)
     same: collections.Counter[int] = collections.Counter()

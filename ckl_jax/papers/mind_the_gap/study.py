@@ -35,6 +35,7 @@ ARMS = ("time_stratified", "control")
 STALE, CONTROL = ARMS
 _TRAIN = "mind_the_gap_train.gin"
 _EVALUATE = "mind_the_gap_dynamic_eval.gin"
+_OF_EVALUATIONS = ("CHECKPOINT_PATH", "EVAL_OUTPUT_DIR", "MASK", "PAST_TASKS", "STATISTICS_TASK")
 _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
 
 
@@ -47,7 +48,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
     """
     if gap.bindings:
         # A user's binding of what the study sets itself would be lost.
-        studies.refuse_own(gap.bindings, macros(gap, STALE))
+        studies.refuse_own(gap.bindings, {**macros(gap, STALE), **dict.fromkeys(_OF_EVALUATIONS)})
         _gin_values(gap)  # a misspelt name fails here
     with studies.open_study(gap, RECORD, "study", free=_free(gap)) as study:
         study.step(f"Data: {gap.corpus or 'simulated stream'}")
@@ -76,7 +77,24 @@ def _free(gap: Gap) -> set[str]:
 
 def _gin_values(gap: Gap) -> dict[str, Any]:
     """{name: value} of the macros and parameters of the trainings."""
-    return studies.gin_values(gin_files(gap), macros(gap, STALE), gap.bindings)
+    return studies.gin_values(gin_files(gap), macros(gap, STALE), _bindings(gap))
+
+
+def _bindings(gap: Gap, evaluation: bool = False) -> list[str]:
+    """The user's bindings of the trainings, or of the evaluations.
+
+    A name that both know, such as CLIP_NORM, is the trainings', but an OPTIMIZER of Krause's rule.
+    """
+    if not gap.bindings:
+        return []
+    files, own = gin_files(gap), macros(gap, STALE)
+    extra = studies.gin_values([*files, _EVALUATE], own).keys() - studies.gin_values(files, own)
+    named = [(b, *map(str.strip, b.partition("=")[::2])) for b in gap.bindings]
+    return [
+        binding
+        for binding, name, value in named
+        if evaluation == (name in extra or (name == "OPTIMIZER" and value.startswith("@krause.")))
+    ]
 
 
 # --- data
@@ -158,7 +176,7 @@ def training(gap: Gap, arm: str) -> Training:
     size = Vocabulary(gap.vocabulary(arm)).vocab_size
     # A small corpus may yield fewer tokens than were asked for.
     tokens = f"{gin_scan.model_config(_gin_values(gap))}.vocab_size={size}"
-    bindings = [tokens, *gap.bindings]
+    bindings = [tokens, *_bindings(gap)]
     return Training.of(arm, gap.root / arm, gin_files(gap), macros(gap, arm), bindings)
 
 
@@ -167,7 +185,7 @@ def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = No
     tuning = text == _TUNING
     macros = {"MIXTURE_OR_TASK_NAME": gap.task(arm, text), "MASK": mask}
     if rate is not None:
-        macros["LEARNING_RATE"] = rate
+        macros |= {"LEARNING_RATE": rate, "STATISTICS_TASK": gap.task(arm, "train")}
         if gap.past_documents and not tuning:
             macros["PAST_TASKS"] = (gap.task(STALE, _PAST),)
     return Training.of(
@@ -175,6 +193,7 @@ def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = No
         gap.evaluation(arm, text, mask, rate),
         [str(gap.root / arm / "config.gin"), _EVALUATE],
         macros,
+        _bindings(gap, evaluation=True),
         job="dynamic_eval",
         # A rate that diverges is a result of the search, not a failure.
         given_up=DIVERGED if tuning else None,

@@ -61,6 +61,8 @@ def test_the_rate_is_the_best_of_those_that_did_not_diverge(gap, capsys):
         (["--gin", "BATCH_SIZ=3"], "BATCH_SIZ"),
         (["--gin", "MODEL_DIR='x'"], "the command sets it itself"),
         (["--gin", "EPOCHS"], "give NAME=VALUE"),
+        (["--gin", "STATISTICS_TASK='x'"], "--gin.STATISTICS_TASK: the command sets it itself"),
+        (["--gin", "NUM_UPDATE=2"], "NUM_UPDATE"),
         (["--gin", "EPOCHS=0"], "--gin.EPOCHS is 0; give 1 or more"),
         (["--tuning-documents", "0"], "--tuning-documents is 0"),
         (["--tagger", "foo"], "No tagger is called 'foo'"),
@@ -121,6 +123,20 @@ def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
     assert main(arguments) == 0
     assert {path: os.stat(path).st_mtime_ns for path in written} == written
     assert set(json.loads((out / "rates.json").read_text())["all"]) == {"0.03", "0.1", "0.2"}
+
+
+def test_bindings_of_the_evaluations_reach_these_alone(gap, monkeypatch):
+    krause = ("NUM_UPDATES=2", "CHUNK_LENGTH=64", "OPTIMIZER=@krause.rms_decay", "RMS_DECAY=0.1")
+    gap = dataclasses.replace(gap, bindings=(*krause, "EPOCHS=1", "CLIP_NORM=2.0"))
+    tuned = job.evaluation(gap, job.STALE, "tuning", "bias", 0.1).command
+    assert set(krause) <= {part.removeprefix("--gin_bindings=") for part in tuned}
+    assert not any("EPOCHS" in part or "CLIP_NORM" in part for part in tuned)
+    assert any(part.endswith(f"STATISTICS_TASK='{gap.task(job.STALE, 'train')}'") for part in tuned)
+    monkeypatch.setattr(job, "Vocabulary", lambda path: type("Of", (), {"vocab_size": 600}))
+    trained = [
+        part.removeprefix("--gin_bindings=") for part in job.training(gap, job.STALE).command
+    ]
+    assert {"EPOCHS=1", "CLIP_NORM=2.0"} <= set(trained) and not set(krause) & set(trained)
 
 
 def test_where_things_are(gap):

@@ -21,16 +21,14 @@ _MOST_DATES = 30
 
 
 def measure(results: DatasetResults) -> dict[str, Any] | None:
-    """What the best options were, or are, or become; None of results of undated datasets.
+    """States of the best options, and accuracy by date; None of results of undated datasets.
 
     Returns:
-      "as_of": the day of the right answers. "states": {state: {"value", "low", "high", "chance":
-      percent of rows}}; the best option is the right one (current), or the subject had it earlier
-      (stale), later, or never; chance is the state of an option drawn at random. "by_date", of
-      instances whose object changed: a list of {"date", "value": percent of those whose object of
-      that date is known, and whose best option it is, "low", "high", "instances"}. "best": {"date",
-      "low", "high"}, the date of the highest value; None where no object changed. Intervals are 95
-      % of a bootstrap over instances.
+      {"as_of": day; "states": {one of STATES: {"value", "low", "high", "chance": percent}};
+      "by_date", of instances whose object changed: a list of {"date", "value", "low", "high":
+      accuracy in percent if the objects of that date are right, "instances": with a known one};
+      "best": {"date", "low", "high"} of the highest value, or None}. Intervals are 95 % of a
+      bootstrap over instances; "chance" is of an option drawn at random.
     """
     if not all("as_of" in result.relation_info for result in results):
         return None
@@ -70,9 +68,8 @@ def _states(result: RelationResult) -> tuple[np.ndarray, np.ndarray]:
         of = np.eye(len(STATES))[[own.get(name, 3) for name in ids]]
         chosen.append(of[option])
         options.append(of.mean(axis=0))
-    _, first, inverse = np.unique(
-        comparison.instances(result), return_index=True, return_inverse=True
-    )
+    numbers = comparison.instances(result)
+    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     total = np.zeros((len(first), len(STATES)))
     np.add.at(total, inverse, chosen)
     return total / np.bincount(inverse)[:, None], np.stack(options)[first]
@@ -134,9 +131,7 @@ def plot(models: Mapping[str, Mapping[str, Any]]):
     colors = list(labels.COLORS.values())[2:]
     for i, (name, found) in enumerate(models.items()):
         x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
-        value, low, high = (
-            [point[k] for point in found["by_date"]] for k in ("value", "low", "high")
-        )
+        value, low, high = ([p[k] for p in found["by_date"]] for k in ("value", "low", "high"))
         look = {"color": colors[i % len(colors)]}
         ax.plot(x, value, marker="o", markersize=3, label=comparison.short(name), **look)
         ax.fill_between(x, low, high, alpha=0.15, **look)

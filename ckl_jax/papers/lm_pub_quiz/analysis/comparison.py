@@ -39,12 +39,15 @@ def align(models: Models, common_rows: bool = False) -> tuple[dict[str, DatasetR
     shared = [row for row in first if all(row in found for found in places.values())]
     coverage = ""
     if any(len(found) > len(shared) for found in places.values()):
-        listed = "; ".join(f"{name} has {_coverage(found)}" for name, found in places.items())
+        listed = "; ".join(
+            f"{name} has {len(found):,} rows of {len(models[name])} relations"
+            for name, found in places.items()
+        )
         coverage = f"{listed}; {len(shared):,} rows are common"
         if not shared:
             raise UserError(
-                f"{' and '.join(models)} have no statement in common ({listed}); compare results "
-                "of the same dataset and --templates."
+                f"The models have no statement in common ({listed}); compare results of the same "
+                "dataset and --templates."
             )
         if not common_rows:
             raise UserError(
@@ -88,11 +91,6 @@ def _rows(result: RelationResult) -> Iterator[tuple]:
         yield result.code, space, template, row["sub_id"], row["sub_label"], right
 
 
-def _coverage(rows: Mapping[tuple, int]) -> str:
-    relations = len({row[0] for row in rows})
-    return f"{len(rows):,} rows of {relations} relation{'s' * (relations != 1)}"
-
-
 def short(name: str) -> str:
     """The end of a long name, such as a path, for legends beside the axes."""
     return name if len(name) <= 24 else f"...{name[-21:]}"
@@ -120,27 +118,20 @@ def instances(result: RelationResult) -> list[int]:
 def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Tests each model against the first one, on aligned results (`align`).
 
-    The difference of accuracies, in percentage points, has a paired bootstrap interval over
-    instances. The p value is of the exact McNemar test over instances: the numbers of those that
-    the model answers right in more (`better`) or in fewer (`worse`) templates than the first one;
-    with one template these are the usual discordant pairs. `p_holm` is adjusted for the number of
-    tests of a kind (Holm, 1979).
-
-    Args:
-      models: {name: results}, with the same rows.
+    Differences of accuracies, in percentage points, have paired bootstrap intervals over instances.
+    p is of the exact McNemar test: instances that the model answers right in more (`better`) or in
+    fewer (`worse`) templates than the first one; with one template, the usual discordant pairs.
 
     Returns:
       {"overall", "domains" (where all relations have any), "relations": a list of {"group",
       "model", "first", "accuracy", "difference", "low", "high", "instances", "better", "worse",
-      "p", "p_holm"}}. As in LM-PUB-QUIZ, a relation of several domains counts in each of them with
-      a fraction of its weight.
+      "p", "p_holm" (adjusted within the list)}}. A relation of several domains counts in each with
+      a fraction of its weight, as in LM-PUB-QUIZ.
     """
-    first = next(iter(models.values()))
-    kinds = ["overall", "domains", "relations"]
-    if not all("domains" in result.relation_info for result in first):
-        kinds.remove("domains")
-    found = {}
-    for kind in kinds:
+    first, found = next(iter(models.values())), {}
+    for kind in ("overall", "domains", "relations"):
+        if kind == "domains" and not all(kind in result.relation_info for result in first):
+            continue
         tests = [
             {"group": group, "model": name, **test}
             for group, (right, weight) in _grouped(models, kind).items()
@@ -204,15 +195,16 @@ def quality(results: DatasetResults) -> dict[str, Any]:
     scores = [(result.reduced().scores, result.answers) for result in results]
     right = np.concatenate([ranking_metrics.correct(*pair) for pair in scores])
     confidence = np.concatenate([ranking_metrics.softmax(s).max(axis=1) for s, _ in scores])
+    error, bins = ranking_metrics.calibration(confidence, right)
     several = [(best_options(result), instances(result)) for result in results]
     pairs = np.concatenate([ranking_metrics.agreement(*of) for of in several])
-    values, rows = (np.concatenate(x) for x in zip(*map(by_instance, results), strict=True))
+    every = np.concatenate([by_instance(result)[0] == 1 for result in results])
     return {
         "confidence": 100 * float(confidence.mean()),
-        "calibration_error": 100 * ranking_metrics.calibration(confidence, right)[0],
-        "bins": ranking_metrics.calibration(confidence, right)[1],
+        "calibration_error": 100 * error,
+        "bins": bins,
         "consistency": 100 * float(pairs.mean()) if len(pairs) else None,
-        "every_template": 100 * float((values == 1).mean()) if rows.max() > 1 else None,
+        "every_template": 100 * float(every.mean()) if len(pairs) else None,
     }
 
 

@@ -123,11 +123,9 @@ def draw(
       coverage: a sentence for the page, where the models were scored on different rows.
 
     Returns:
-      The files that were written: report.html, with every row; comparison.json; calibration.png;
-      domains.png, where all results have domains; by_date.png of a dated dataset; and
-      bias_<relation>.png. And the numbers of
-      comparison.json: {"models": {name: accuracy, `comparison.quality`}, "tests":
-      `comparison.compare`, "coverage"}.
+      The files that were written, and the numbers of comparison.json: {"models": {name: accuracy,
+      `comparison.quality`}, "tests": `comparison.compare`, "coverage", "dated": {name:
+      `by_date.measure`} of a dated dataset}.
 
     Raises:
       UserError: a model lacks a relation of `bias`.
@@ -161,11 +159,8 @@ def _write_page(
     path: Path, models: Mapping[str, DatasetResults], found: dict[str, Any], drawn: dict[str, Any]
 ) -> None:
     scores, tests, first = found["models"], found["tests"], next(iter(models))
-    rows = [
-        [name, sections.estimate(x), x["rows"], x["consistency"], x["every_template"]]
-        + [x["confidence"], x["calibration_error"]]
-        for name, x in scores.items()
-    ]
+    columns = ("rows", "consistency", "every_template", "confidence", "calibration_error")
+    rows = [[name, sections.estimate(x), *(x[c] for c in columns)] for name, x in scores.items()]
     headers = ["Model", "Accuracy", "Rows", "Consistency", "Right in every template"]
     headers += ["Confidence", "Calibration error"]
     parts = [Section("Scores", headers, rows, _NOTES, anchor="scores")]
@@ -173,10 +168,9 @@ def _write_page(
     parts += [
         _tests_section(titles[kind], tests[kind], first, kind) for kind in tests if tests[kind]
     ]
-    titles = {
-        name: name.capitalize().replace("_", " of " * ("bias" in name) or " ") for name in drawn
-    }
-    parts += [Section(titles[name], png=image, anchor=name) for name, image in drawn.items()]
+    for name, image in drawn.items():
+        title = name.replace("bias_", "bias of ").replace("_", " ")
+        parts.append(Section(title[0].upper() + title[1:], png=image, anchor=name))
     lead = [f"{name}: {x['sentence']}." for name, x in scores.items()]
     lead += [f"{told}." for told in comparison.sentences(tests["overall"], first)]
     lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
@@ -194,9 +188,10 @@ _NOTES = (
 
 
 def _tests_section(title: str, tests: list[dict[str, Any]], first: str, anchor: str) -> Section:
+    form = "{:+.2f}".format
     rows = [
         [t["group"], t["model"], t["first"], t["accuracy"]]
-        + [sections.estimate(t, "{:+.2f}".format, " to ", "difference", mark=_star(t))]
+        + [sections.estimate(t, form, " to ", "difference", mark="*" * (t["p_holm"] < 0.05))]
         + [t["better"], t["worse"], t["instances"], f"{t['p']:.2g}", f"{t['p_holm']:.2g}"]
         for t in tests
     ]
@@ -209,10 +204,6 @@ def _tests_section(title: str, tests: list[dict[str, Any]], first: str, anchor: 
         f"({len(tests)})."
     )
     return Section(title, headers, rows, [note], anchor=f"tests-{anchor}")
-
-
-def _star(test: Mapping[str, Any]) -> str:
-    return "*" if test["p_holm"] < 0.05 else ""
 
 
 def _all_rows(models: Mapping[str, DatasetResults]) -> Section:
@@ -243,11 +234,9 @@ def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
     ax.plot([0, 100], [0, 100], color="#444444", linestyle="--", linewidth=1.0)
     colors = list(labels.COLORS.values())[2:]
     for i, (name, x) in enumerate(scores.items()):
-        confidence, accuracy = (
-            [100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")
-        )
+        line = [[100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")]
         label = f"{comparison.short(name)} (error {x['calibration_error']:.1f})"
-        ax.plot(confidence, accuracy, color=colors[i % len(colors)], marker="o", label=label)
+        ax.plot(*line, color=colors[i % len(colors)], marker="o", label=label)
     ax.set(xlabel="confidence, %", ylabel="accuracy, %")
     figures.legend(figure, [ax], beside=True)
     return figure

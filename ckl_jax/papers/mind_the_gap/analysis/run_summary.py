@@ -34,8 +34,8 @@ def _splits(made: Mapping[str, Any]) -> Section:
         for name, c in made["counts"].items()
     ]
     note = (
-        f"{100 * made['fraction_from_test_period']:.1f} % of CONTROL's training documents are "
-        "from the test period."
+        f"{100 * made['fraction_from_test_period']:.1f} % of CONTROL's training "
+        f"{made['settings']['measure']} are from the test period."
     )
     return Section("", ["Split", "Documents", "Words", "Dates"], rows, [note])
 

@@ -65,7 +65,7 @@ class Options:
         bool,
         arg(help="Keep CONTROL from training on the months that TIME-STRATIFIED is validated on."),
     ] = True
-    measure: Literal[*MEASURES] = "documents"
+    measure: Literal[*MEASURES] = "words"
     seed: int = 0
 
     def __post_init__(self):

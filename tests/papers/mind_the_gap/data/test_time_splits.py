@@ -38,6 +38,14 @@ def splits_of(documents, options):
     return index, time_splits.assign(index, options, period), period
 
 
+def assert_equal_in_words(index, bits):
+    """The default: the arms have as many words, to within a document."""
+    stale, control = (
+        index.words[has(bits, f"{arm}_train")] for arm in ("time_stratified", "control")
+    )
+    assert 0 <= stale.sum() - control.sum() <= index.words.max()
+
+
 def has(bits, name):
     return np.flatnonzero(bits & (1 << NAMES.index(name)))
 
@@ -50,7 +58,7 @@ def test_months_of_unlike_size_by_a_share_of_each():
     control = {documents[i].id for i in has(bits, "control_train")}
     rest = [d for i, d in enumerate(documents) if d.date >= "2018" and not bits[i] & (16 | 8)]
     assert rest and {d.id for d in rest} <= control
-    assert len(control) == len(has(bits, "time_stratified_train"))
+    assert_equal_in_words(index, bits)
     with pytest.raises(UserError, match="--test-fraction excludes"):
         Options(test_fraction=0.4, per_month=3)
     with pytest.raises(UserError, match="24 months, is not a multiple of --bin-months 5"):
@@ -120,7 +128,7 @@ def test_any_corpus_is_split_or_refused(seed, per_month, years, validation, on_v
     except UserError:
         return
     time_splits.verify(index, bits, options, period)  # assign did it too
-    assert len(has(bits, "time_stratified_train")) == len(has(bits, "control_train"))
+    assert_equal_in_words(index, bits)
 
 
 def test_a_wrong_split_is_noticed():
@@ -185,7 +193,8 @@ def test_files_and_shares(tmp_path):
         assert report["counts"][name]["documents"] == len(part)
         assert report["counts"][name]["words"] == sum(len(d.text.split()) for d in part)
     control = parts["control_train"]
-    share = sum(d.date >= "2018" for d in control) / len(control)
+    words = [len(d.text.split()) for d in control]
+    share = sum(n for n, d in zip(words, control, strict=True) if d.date >= "2018") / sum(words)
     assert report["fraction_from_test_period"] == pytest.approx(share)
     assert report["train_until"] == "2017-09-30" and len(report["test_months"]) == 24
     before = (tmp_path / "out" / "test.jsonl.gz").stat().st_mtime_ns
@@ -201,7 +210,8 @@ def test_variants(tmp_path):
     [main_report] = split(file, tmp_path / "far", Options(), "increasing-distance", steps=5)
     windows = main_report["increasing_distance"]
     assert list(windows) == ["2017-09-30", "2017-03-31", "2016-09-30", "2016-03-31", "2015-09-30"]
-    assert len({w["documents"] for w in windows.values()}) == 1
+    words = [w["words"] for w in windows.values()]
+    assert max(words) - min(words) <= 30  # a document, at most
     for end in windows:
         path = tmp_path / "far" / "increasing_distance" / f"split_{end}" / "train.jsonl.gz"
         train = list(read_documents(path))
@@ -269,5 +279,13 @@ def test_real_text_with_small_months():
     with pytest.raises(UserError, match="documents 65 and 86 have the same id"):
         Index.of(speeches, 0, "speeches")
     numbered = [dataclasses.replace(d, id=str(i)) for i, d in enumerate(speeches)]
-    _, bits, _ = splits_of(numbered, Options(test_period=10, bin_months=12, validation_months=12))
-    assert len(has(bits, "control_train")) == len(has(bits, "time_stratified_train")) > 100
+    options = Options(test_period=10, bin_months=12, validation_months=12)
+    index, bits, _ = splits_of(numbered, options)
+    assert_equal_in_words(index, bits)
+    assert len(has(bits, "control_train")) > 100
+    by_documents = dataclasses.replace(options, measure="documents")
+    index, bits, _ = splits_of(numbered, by_documents)
+    words = [
+        int(index.words[has(bits, f"{a}_train")].sum()) for a in ("time_stratified", "control")
+    ]
+    assert abs(words[1] / words[0] - 1) > 0.01  # what counting documents leaves unequal
