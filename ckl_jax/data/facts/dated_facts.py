@@ -68,8 +68,7 @@ class DatedFact:
     def spans(self) -> list[tuple[str, str]]:
         """[(first day, day after the last)] of the times at which the fact holds for certain."""
         if self.seen:
-            # "~" is greater than what follows in a longer date.
-            return [(day, f"{day}~") for day in self.seen]
+            return [(day, f"{day}~") for day in self.seen]  # "~" sorts behind longer dates
         begin, end = _range(self.valid_from, "")[1], _range(self.valid_to, "9999-99-99")[0]
         return [(begin, end)] if begin < end else []
 

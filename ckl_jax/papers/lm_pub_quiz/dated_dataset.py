@@ -53,8 +53,7 @@ def write_dataset(
       UserError: a subject has two objects at a time, or nothing is left.
     """
     checks.require_int(1, instances=instances)
-    groups = _groups(facts, relations)
-    counts: Counts = collections.Counter()
+    counts, groups = Counts(), _groups(facts, relations)
     metadata: dict[str, Any] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
     for relation, subjects in groups.items():
@@ -90,16 +89,16 @@ def write_dataset(
 
 def _groups(facts: Iterable[DatedFact], wanted: Sequence[str]) -> dict[str, dict[str, Group]]:
     """{relation: {subject: its facts}}, in the order of the facts."""
+    known: set[str] = set()
     found: dict[str, dict[str, Group]] = {}
     for fact in facts:
-        group = found.setdefault(fact.relation, {})
+        known.add(fact.relation)
         if not wanted or fact.relation in wanted:
-            group.setdefault(fact.subject_id or fact.subject, []).append(fact)
-    if unknown := next((name for name in wanted if name not in found), None):
-        raise UserError(
-            f"--relations: the facts have no relation {unknown!r}.{nearest(unknown, found)}"
-        )
-    return {relation: group for relation, group in found.items() if group}
+            key = fact.subject_id or fact.subject
+            found.setdefault(fact.relation, {}).setdefault(key, []).append(fact)
+    if unknown := next((name for name in wanted if name not in known), None):
+        raise UserError(f"The facts have no relation {unknown!r}.{nearest(unknown, known)}")
+    return found
 
 
 def _held(
@@ -111,7 +110,10 @@ def _held(
             counts["subjects of events, which hold at no date"] += 1
         elif both := _overlap(group):
             if not skip_overlaps:
-                raise UserError(_told(*both))
+                raise UserError(
+                    f"{both}; correct the dates, choose other --relations, or leave such subjects "
+                    "out by --skip-overlaps."
+                )
             counts["subjects with two objects at a time"] += 1
         elif any(fact.holds(as_of) is None for fact in group):
             counts[f"subjects whose dates do not say what holds on {as_of}"] += 1
@@ -121,25 +123,21 @@ def _held(
             counts[f"subjects without an object on {as_of}"] += 1
 
 
-def _overlap(group: Group) -> tuple[DatedFact, DatedFact, str] | None:
-    """Two facts with different objects that hold on a day, and the first such day."""
+def _overlap(group: Group) -> str:
+    """Two facts with different objects that hold at the same time, and since when; "" if none."""
     spans = [(*span, i) for i, fact in enumerate(group) for span in fact.spans()]
     active: list[tuple[str, DatedFact]] = []
     for begin, end, i in sorted(spans):
+        new = group[i]
         active = [(last, fact) for last, fact in active if last > begin]
-        if other := next((fact for _, fact in active if _id(fact) != _id(group[i])), None):
-            return other, group[i], begin
-        active.append((end, group[i]))
-    return None
-
-
-def _told(one: DatedFact, other: DatedFact, day: str) -> str:
-    return (
-        f"{other.where or '--facts'}: the {other.relation} of {other.subject} is {other.object} "
-        f"{'from ' + day if day else 'always'}, and at the same time {one.object} ({one.where}); "
-        "correct the dates, choose other --relations, or leave such subjects out by "
-        "--skip-overlaps."
-    )
+        if other := next((fact for _, fact in active if _id(fact) != _id(new)), None):
+            return (
+                f"{new.where or '--facts'}: the {new.relation} of {new.subject} is {new.object} "
+                f"{'from ' + begin if begin else 'always'}, and at the same time {other.object} "
+                f"({other.where})"
+            )
+        active.append((end, new))
+    return ""
 
 
 def _id(fact: DatedFact) -> str:

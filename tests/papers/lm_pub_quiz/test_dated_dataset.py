@@ -8,6 +8,7 @@ import pytest
 
 from ckl_jax.cli import ckl
 from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.analysis import by_date
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 from tests.papers.lm_pub_quiz.test_probe import golden  # noqa: F401 (a fixture)
@@ -67,7 +68,7 @@ def test_the_right_answers_are_those_of_the_day(tmp_path, capsys):
             "facts.jsonl, line 10: the language of Aland is Blish from 2000-01-01, and at the same "
             "time Alish (",
         ),
-        (["--relations", "capital"], "the facts have no relation 'capital'"),
+        (["--relations", "capital"], "The facts have no relation 'capital'"),
         (["--as-of", "1980-01-01", "--skip-overlaps"], "No relation is left for 1980-01-01 ("),
         (["--as-of", "2015"], "--as-of is '2015'; give a day as YYYY-MM-DD"),
         (["--instances", "0"], "instances is 0"),
@@ -118,11 +119,23 @@ def test_the_date_that_a_model_knows_is_found():
     assert found["states"]["never"]["value"] == 0
     assert found["states"]["stale"]["chance"] == pytest.approx(100 * 7 / 400)
     assert sum(state["value"] for state in found["states"].values()) == pytest.approx(100)
-    assert found["best"] == dict.fromkeys(("date", "low", "high"), "2014-01-01")
+    assert {found["best"][name] for name in ("date", "low", "high")} == {"2014-01-01"}
     assert [p["date"] for p in found["by_date"]] == [f"{y}-01-01" for y in range(2010, 2020)]
     by_hand = [100 * np.mean(np.array(years) == y) for y in range(10)]
     assert [p["value"] for p in found["by_date"]] == pytest.approx(by_hand)
     assert by_date.plot({"m": found}).startswith(b"\x89PNG")
+    for holders in (None, [1], [{"obj_id": "x", "since": "2010"}], [{"valid_from": "2010"}]):
+        broken = results("2014-05-05", "2017-06-01")
+        broken["r"].table[3]["holders"] = holders
+        with pytest.raises(UserError, match="The `holders` of S3 are not those of"):
+            by_date.measure(broken)
+    seen = results("2014-05-05", "2017-06-01")
+    for row in seen["r"].table:  # looked up in some months, as snapshots have it
+        row["holders"] = [
+            {"obj_id": h["obj_id"], "seen": [h["valid_from"][:7]]} for h in row["holders"]
+        ]
+    again = by_date.measure(seen)
+    assert again["best"] == found["best"] and again["by_date"] == found["by_date"]
     made["r"].metadata["relation_info"] = {}
     assert by_date.measure(made) is None
 

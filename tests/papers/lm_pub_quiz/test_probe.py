@@ -216,7 +216,7 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
         part.save(tmp_path / f"t{template}")
     argv = ["probe", "compare", "--out", str(tmp_path / "figures"), f"first={tmp_path / 't0'}"]
     assert ckl.main([*argv, str(tmp_path / "t1")]) == 2
-    assert "have no statement in common" in capsys.readouterr().err
+    assert "0 rows are common. Score the models on one dataset" in capsys.readouterr().err
     argv = [*argv, f"sum={golden / 'results' / 'sum'}"]
     shared = sum(len(r.table) for r in DatasetResults.from_path(tmp_path / "t0"))
     assert ckl.main(argv) == 2

@@ -1,15 +1,16 @@
 """Results on a dated dataset (`dated_dataset.py`): stale answers, and accuracy by date."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ckl_jax.analysis import figures, labels, statistics
-from ckl_jax.data.facts.dated_facts import DatedFact
+from ckl_jax.data.facts.dated_facts import DatedFact, check_day
+from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.analysis import comparison
-from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
 STATES = {
     "current": "the current object",
@@ -27,14 +28,14 @@ def measure(results: DatasetResults) -> dict[str, Any] | None:
       {"as_of": day; "states": {one of STATES: {"value", "low", "high", "chance": percent}};
       "by_date", of instances whose object changed: a list of {"date", "value", "low", "high":
       accuracy in percent if the objects of that date are right, "instances": with a known one};
-      "best": {"date", "low", "high"} of the highest value, or None}. Intervals are 95 % of a
-      bootstrap over instances; "chance" is of an option drawn at random.
+      "best": the date of the highest value, {"date", "value", "low", "high"}, or None}. Intervals
+      are 95 % of a bootstrap over instances; "chance" is of an option drawn at random.
     """
     if not all("as_of" in result.relation_info for result in results):
         return None
-    as_of = max(result.relation_info["as_of"] for result in results)
-    parts = [_states(result) for result in results]
-    states, chance = (np.concatenate(x) for x in zip(*parts, strict=True))
+    as_of = check_day(str(max(result.relation_info["as_of"] for result in results)), "as_of")
+    rows = list(_instances(results))
+    states, chance = (np.array(x) for x in zip(*(_states(*x, as_of) for x in rows), strict=True))
     drawn = 100 * statistics.bootstrap_means(states.T)
     found = {
         state: {
@@ -44,52 +45,54 @@ def measure(results: DatasetResults) -> dict[str, Any] | None:
         }
         for i, state in enumerate(STATES)
     }
-    return {"as_of": as_of, "states": found, **_by_date(results)}
+    return {"as_of": as_of, "states": found, **_by_date(rows)}
+
+
+def _instances(results: DatasetResults) -> Iterator[tuple]:
+    """The facts of each instance's subject, the options, the right and the best ones, as ids."""
+    for result in results:
+        ids, rows = result.metadata["answer_space_ids"], {}
+        best = [ids[i] for i in result.reduced().scores.argmax(axis=1)]
+        for number, row, one in zip(comparison.instances(result), result.table, best, strict=True):
+            new = _facts(row), ids, ids[row["answer_idx"]], []
+            rows.setdefault(number, new)[3].append(one)
+        yield from rows.values()
 
 
 def _facts(row: Mapping[str, Any]) -> list[DatedFact]:
-    return [
-        DatedFact(row["sub_label"], "", x.pop("obj_id"), seen=tuple(x.pop("seen", ())), **x)
-        for x in map(dict, row["holders"])
-    ]
+    try:
+        return [
+            DatedFact(row["sub_label"], "", x.pop("obj_id"), seen=tuple(x.pop("seen", ())), **x)
+            for x in map(dict, row["holders"])
+        ]
+    except (KeyError, TypeError, ValueError) as e:
+        raise UserError(
+            f"The `holders` of {row['sub_label']} are not those of `ckl data dated-quiz` ({e}); "
+            "make the dataset anew."
+        ) from e
 
 
-def _states(result: RelationResult) -> tuple[np.ndarray, np.ndarray]:
-    """Fractions of the templates of each instance, and of its options, by state: [N, states]."""
-    ids, as_of = result.metadata["answer_space_ids"], result.relation_info["as_of"]
-    best = result.reduced().scores.argmax(axis=1)
-    chosen, options = [], []
-    for row, option in zip(result.table, best, strict=True):
-        begins: dict[str, list[str]] = {}
-        for fact in _facts(row):
-            begins.setdefault(fact.object, []).extend(begin for begin, _ in fact.spans())
-        own = {name: 1 if min(days, default="~") <= as_of else 2 for name, days in begins.items()}
-        own[ids[row["answer_idx"]]] = 0
-        of = np.eye(len(STATES))[[own.get(name, 3) for name in ids]]
-        chosen.append(of[option])
-        options.append(of.mean(axis=0))
-    numbers = comparison.instances(result)
-    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
-    total = np.zeros((len(first), len(STATES)))
-    np.add.at(total, inverse, chosen)
-    return total / np.bincount(inverse)[:, None], np.stack(options)[first]
+def _states(facts, options, right, best, as_of: str) -> list[np.ndarray]:
+    """The fraction of each state among the best options of an instance, and among all options."""
+    begins: dict[str, list[str]] = {}
+    for fact in facts:
+        begins.setdefault(fact.object, []).extend(begin for begin, _ in fact.spans())
+    own = {name: 1 if min(days, default="~") <= as_of else 2 for name, days in begins.items()}
+    own[right] = 0
+    both = ([own.get(name, 3) for name in names] for names in (best, options))
+    return [np.bincount(states, minlength=len(STATES)) / len(states) for states in both]
 
 
-def _by_date(results: DatasetResults) -> dict[str, Any]:
-    rows: dict[tuple, tuple[list[DatedFact], list[str]]] = {}
-    for result in results:
-        best = [result.metadata["answer_space_ids"][i] for i in result.reduced().scores.argmax(1)]
-        for i, (row, chosen) in enumerate(zip(result.table, best, strict=True)):
-            if len({x["obj_id"] for x in row["holders"]}) > 1:
-                key = (result.code, row.get("instance_index", i))
-                rows.setdefault(key, (_facts(row), []))[1].append(chosen)
-    begins = {begin for facts, _ in rows.values() for f in facts for begin, _ in f.spans()}
-    days = sorted(day for day in begins if len(day) == 10 and day < "9999")
+def _by_date(instances: Sequence[tuple]) -> dict[str, Any]:
+    rows = [x for x in instances if len({fact.object for fact in x[0]}) > 1]
+    begins = {begin for facts, *_ in rows for f in facts for begin, _ in f.spans()}
+    # A fact that was seen in a month, YYYY-MM, holds on its first day.
+    days = sorted({f"{day}-01"[:10] for day in begins if "" < day < "9999"})
     if not days:
         return {"by_date": [], "best": None}
     days = [days[i] for i in np.unique(np.linspace(0, len(days) - 1, _MOST_DATES).astype(int))]
     known, right = np.zeros((2, len(days), len(rows)))
-    for j, (facts, chosen) in enumerate(rows.values()):
+    for j, (facts, _, _, chosen) in enumerate(rows):
         for i, day in enumerate(days):
             objects = {fact.object for fact in facts if fact.holds(day)}
             known[i, j] = bool(objects)
@@ -104,7 +107,8 @@ def _by_date(results: DatasetResults) -> dict[str, Any]:
         for day, value, n, samples in zip(days, values, known.sum(axis=1), drawn, strict=True)
     ]
     low, high = (days[int(i)] for i in statistics.interval(drawn.argmax(axis=0)))
-    best = {"date": days[int(values.argmax())], "low": low, "high": high}
+    top = int(values.argmax())
+    best = {"date": days[top], "value": float(values[top]), "low": low, "high": high}
     return {"by_date": curve, "best": best}
 
 
@@ -116,10 +120,9 @@ def sentence(found: Mapping[str, Any]) -> str:
     )
     told = f"as of {found['as_of']} the best option (by chance) is {states} of rows"
     if best := found["best"]:
-        value = max(point["value"] for point in found["by_date"])
         told += (
-            f"; of facts that changed, those of {best['date']} are named most often ({value:.2f} %;"
-            f" 95 % interval of that date {best['low']} to {best['high']})"
+            f"; of facts that changed, those of {best['date']} are named most often "
+            f"({best['value']:.2f} %; 95 % interval of that date {best['low']} to {best['high']})"
         )
     return told
 
@@ -133,7 +136,7 @@ def plot(models: Mapping[str, Mapping[str, Any]]):
         x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
         value, low, high = ([p[k] for p in found["by_date"]] for k in ("value", "low", "high"))
         look = {"color": colors[i % len(colors)]}
-        ax.plot(x, value, marker="o", markersize=3, label=comparison.short(name), **look)
+        ax.plot(x, value, marker="o", markersize=3, label=name[-24:], **look)
         ax.fill_between(x, low, high, alpha=0.15, **look)
     as_of = datetime.date.fromisoformat(found["as_of"])
     ax.axvline(as_of, color="#444444", linestyle="--", linewidth=1.0, label="as of")

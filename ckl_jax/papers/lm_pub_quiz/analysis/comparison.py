@@ -44,16 +44,9 @@ def align(models: Models, common_rows: bool = False) -> tuple[dict[str, DatasetR
             for name, found in places.items()
         )
         coverage = f"{listed}; {len(shared):,} rows are common"
-        if not shared:
-            raise UserError(
-                f"The models have no statement in common ({listed}); compare results of the same "
-                "dataset and --templates."
-            )
-        if not common_rows:
-            raise UserError(
-                f"{coverage}. Score the models alike, or compare them on the common rows alone: "
-                "--common-rows."
-            )
+        if not (shared and common_rows):
+            how = ", or compare them on the common rows alone: --common-rows" if shared else ""
+            raise UserError(f"{coverage}. Score the models on one dataset and --templates{how}.")
     aligned = {}
     for name, results in models.items():
         rows: dict[str, list[int]] = {}
@@ -72,28 +65,17 @@ def _places(name: str, results: DatasetResults) -> dict[tuple, int]:
                 f"{name} keeps metrics of {result.code} and no scores; score it again with an "
                 "instance table."
             )
+        options, templates = result.answer_space, result.metadata.get("templates") or []
         seen: collections.Counter[tuple] = collections.Counter()
-        for number, row in enumerate(_rows(result)):
-            # A dataset may hold the same statement twice.
-            found[*row, seen[row]] = number
-            seen[row] += 1
+        for number, row in enumerate(result.table):
+            template = row.get("template_index", 0)
+            template = templates[template] if template < len(templates) else template
+            # Answers compete with the options of their relation: with others it is another task.
+            key = result.code, hash(tuple(options)), template, row["sub_id"], row["sub_label"]
+            key = *key, options[row["answer_idx"]]
+            seen[key] += 1  # a dataset may hold the same statement twice
+            found[*key, seen[key]] = number
     return found
-
-
-def _rows(result: RelationResult) -> Iterator[tuple]:
-    options, templates = result.answer_space, result.metadata.get("templates") or []
-    # Answers compete with the options of the same relation: with other options it is another task.
-    space = hash(tuple(options))
-    for row in result.table:
-        number = row.get("template_index", 0)
-        template = templates[number] if number < len(templates) else number
-        right = options[row["answer_idx"]]
-        yield result.code, space, template, row["sub_id"], row["sub_label"], right
-
-
-def short(name: str) -> str:
-    """The end of a long name, such as a path, for legends beside the axes."""
-    return name if len(name) <= 24 else f"...{name[-21:]}"
 
 
 def best_options(result: RelationResult) -> list[str]:
@@ -147,14 +129,14 @@ def _grouped(models: Models, kind: str) -> dict[str, tuple[np.ndarray, np.ndarra
     parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for result in next(iter(models.values())):
         right = np.stack([by_instance(of[result.code])[0] for of in models.values()])
-        groups = [result.code if kind == "relations" else kind]
-        groups = result.groups(kind) if kind == "domains" else groups
+        groups = {"overall": ["overall"], "relations": [result.code]}.get(kind)
+        groups = groups or sorted(result.groups(kind))
         for group in groups:
-            part = right, by_instance(result)[1] / len(groups)
-            parts.setdefault(group, []).append(part)
-    names = parts if kind == "relations" else sorted(parts)
-    rows = {name: zip(*parts[name], strict=True) for name in names}
-    return {name: tuple(np.concatenate(x, axis=-1) for x in both) for name, both in rows.items()}
+            parts.setdefault(group, []).append((right, by_instance(result)[1] / len(groups)))
+    return {
+        name: tuple(np.concatenate(x, axis=-1) for x in zip(*parts[name], strict=True))
+        for name in (parts if kind == "relations" else sorted(parts))
+    }
 
 
 def _tests(right: np.ndarray, weight: np.ndarray) -> Iterator[dict[str, Any]]:

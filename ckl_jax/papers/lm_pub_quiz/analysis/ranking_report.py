@@ -1,5 +1,6 @@
 """Results of ranking in words and figures: accuracies, biases, and what differs between models."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,12 @@ _MOST_ROWS = 4000  # of a page
 
 def summary(results: DatasetResults) -> str:
     """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
-    lines = [_overall(results)["sentence"]]
+    lines, found = [_overall(results)["sentence"]], as_json(results)
     for key in ("cardinality", "domains"):
-        # Domains are not in BEAR's own metadata but in a separate `relation_info` file, so results
-        # may lack them.
-        if key == "domains" and not all(key in r.relation_info for r in results):
-            continue
-        for group, values in results.get_metrics("accuracy", key).items():
+        for group, values in found.get(key, {}).items():
             rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
             lines.append(f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {rows}")
-    if dated := by_date.measure(results):
-        lines.append(by_date.sentence(dated))
-    return "\n".join(lines)
+    return "\n".join([*lines, *([by_date.sentence(found["dated"])] if "dated" in found else [])])
 
 
 def _overall(results: DatasetResults) -> dict[str, Any]:
@@ -82,6 +77,7 @@ def as_json(results: DatasetResults) -> dict[str, Any]:
     """The same scores by relation, cardinality and domain, for `summary.json`."""
     found = {"overall": results.get_metrics("accuracy")["overall"]}
     keys: tuple[Any, ...] = (None, "cardinality")
+    # Domains are not in BEAR's own metadata but in a separate `relation_info` file.
     if all("domains" in result.relation_info for result in results):
         keys += ("domains",)
     for key in keys:
@@ -130,12 +126,10 @@ def draw(
     Raises:
       UserError: a model lacks a relation of `bias`.
     """
-    # All checks come before the first figure, so that a wrong relation leaves no half of the
-    # figures.
-    for code in bias:
-        for name, results in models.items():
-            if code not in results.relations:
-                raise UserError(f"{name} has no relation {code!r}.")
+    # All checks come before the first figure, so that a wrong relation leaves no half of them.
+    for (name, results), code in itertools.product(models.items(), bias):
+        if code not in results.relations:
+            raise UserError(f"{name} has no relation {code!r}.")
     scores = {name: {**_overall(r), **comparison.quality(r)} for name, r in models.items()}
     wanted = {"calibration": _plot_calibration(scores)}
     if all("domains" in result.relation_info for results in models.values() for result in results):
@@ -235,7 +229,7 @@ def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
     colors = list(labels.COLORS.values())[2:]
     for i, (name, x) in enumerate(scores.items()):
         line = [[100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")]
-        label = f"{comparison.short(name)} (error {x['calibration_error']:.1f})"
+        label = f"{name[-24:]} (error {x['calibration_error']:.1f})"
         ax.plot(*line, color=colors[i % len(colors)], marker="o", label=label)
     ax.set(xlabel="confidence, %", ylabel="accuracy, %")
     figures.legend(figure, [ax], beside=True)

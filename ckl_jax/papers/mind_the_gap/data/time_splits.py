@@ -159,14 +159,14 @@ def period_of(index: Index, options: Options) -> Period:
         empty = period.name(int(np.argmax(counts == 0)))
         first, newest = (month_name(int(f(index.months))) for f in (np.min, np.max))
         raise UserError(
-            f"The corpus, of {first} to {newest}, has no documents in the {empty}{more}; choose "
-            "another test period by --test-period, --unit and --test-end."
+            f"The corpus, of {first} to {newest}, has no documents in the {empty}{more}; "
+            f"{_advice(index, period)}."
         )
     if not (index.months < period.train_stop).any():
         raise UserError(
             f"No document is older than {period.last_training_day()}, the last day that "
-            "TIME-STRATIFIED may train on; choose a shorter --test-period, fewer "
-            "--validation-months, or a later --test-end."
+            f"TIME-STRATIFIED may train on; {_advice(index, period)}, or give fewer "
+            "--validation-months."
         )
     if not ((index.months >= period.train_stop) & (index.months < period.first)).any():
         raise UserError(
@@ -174,6 +174,30 @@ def period_of(index: Index, options: Options) -> Period:
             "so TIME-STRATIFIED cannot be validated; give more --validation-months."
         )
     return period
+
+
+def _advice(index: Index, period: Period) -> str:
+    """Proposes the longest test period of the corpus, and the shortest bins for the present one."""
+    present, counts = np.unique(index.months, return_counts=True)
+    full, validation, found = present[counts > 1], period.validation, [(0, 0)]
+    for run in filter(len, np.split(full, np.flatnonzero(np.diff(full) > 1) + 1)):
+        lengths = run[-1] + 1 - run
+        train, before = (np.searchsorted(np.sort(index.months), x) for x in (run - validation, run))
+        # CONTROL needs a document of each month, and so TIME-STRATIFIED as many: twice, to be sure.
+        fits = (train < before) & (train >= 2 * lengths) & (lengths % period.bin == 0)
+        found += [(n, run[-1]) for n in lengths[fits][:1]]
+    months, last = map(int, max(found))
+    longest = f"--unit month --test-period {months} --test-end {month_name(last)}"
+    advice = [f"choose {longest} (the longest with enough documents)"] * (months > 0)
+    older, bins = present[present < period.first], period.bin_of(full)
+    bins = bins[(bins >= 0) & (bins < period.bins)]
+    wider = [n for n in range(2, period.bins // 2 + 1) if period.bins % n == 0]
+    wider = [n * period.bin for n in wider if len(set(bins // n)) * n == period.bins]
+    needed = max([validation, *(period.first - older[-1:])])
+    if wider and (older < period.first - needed).any():
+        more = f" --validation-months {needed}" if needed > validation else ""
+        advice.append(f"count by --bin-months {wider[0]}{more}")
+    return " or ".join(advice) or "no test period of months has documents before it to train on"
 
 
 def assign(index: Index, options: Options, period: Period) -> np.ndarray:

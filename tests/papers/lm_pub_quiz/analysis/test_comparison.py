@@ -123,7 +123,7 @@ def test_different_coverage_is_refused_or_said():
     said = (
         "whole has 195 rows of 2 relations; part has 105 rows of 2 relations; 105 rows are common"
     )
-    with pytest.raises(UserError, match=rf"{said}. Score the models alike, .* --common-rows"):
+    with pytest.raises(UserError, match=rf"{said}. Score the models on .* --common-rows"):
         comparison.align(models)
     aligned, coverage = comparison.align(models, common_rows=True)
     assert coverage == said and [len(r.table) for r in aligned["whole"]] == [30, 75]

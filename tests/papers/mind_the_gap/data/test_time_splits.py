@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -289,3 +290,29 @@ def test_real_text_with_small_months():
         int(index.words[has(bits, f"{a}_train")].sum()) for a in ("time_stratified", "control")
     ]
     assert abs(words[1] / words[0] - 1) > 0.01  # what counting documents leaves unequal
+
+
+def test_a_refusal_names_periods_that_are_possible():
+    """What is proposed is then taken, and one month more is not."""
+    gaps = [d for d in corpus(2014, 6) if d.date[:7] not in ("2018-03", "2019-11")]
+    with pytest.raises(
+        UserError, match="no documents in the test month 2018-03 and in 1 more"
+    ) as e:
+        splits_of(gaps, Options())
+    told = str(e.value)
+    assert told.endswith("(the longest with enough documents) or count by --bin-months 2.")
+    months, end = (
+        re.search(r"--unit month --test-period (\d+) --test-end 2018-02 ", told)[1],
+        "2018-02",
+    )
+    assert int(months) > 36
+    splits_of(gaps, Options(unit="month", test_period=int(months), test_end=end))
+    with pytest.raises(UserError):
+        splits_of(gaps, Options(unit="month", test_period=int(months) + 5, test_end=end))
+    splits_of(gaps, Options(bin_months=2))
+    yearly = [d for d in corpus(2010, 10) if d.date[5:7] == "09"]
+    with pytest.raises(UserError, match="; count by --bin-months 12 --validation-months 4.$"):
+        splits_of(yearly, Options())
+    splits_of(yearly, Options(bin_months=12, validation_months=4))
+    with pytest.raises(UserError, match="no test period of months has documents before it"):
+        splits_of([d for d in yearly if d.date > "2019"], Options())
