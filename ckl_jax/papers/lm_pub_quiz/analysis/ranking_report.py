@@ -182,14 +182,14 @@ _NOTES = (
 
 
 def _tests_section(title: str, tests: list[dict[str, Any]], first: str, anchor: str) -> Section:
-    form = "{:+.2f}".format
+    form, group = "{:+.2f}".format, title.removeprefix("By ").capitalize()
     rows = [
-        [t["group"], t["model"], t["first"], t["accuracy"]]
+        [t["group"].replace("_", " "), t["model"], t["first"], t["accuracy"]]
         + [sections.estimate(t, form, " to ", "difference", mark="*" * (t["p_holm"] < 0.05))]
         + [t["better"], t["worse"], t["instances"], f"{t['p']:.2g}", f"{t['p_holm']:.2g}"]
         for t in tests
     ]
-    headers = ["Rows", "Model", f"Accuracy of {first}", "Accuracy", "Difference"]
+    headers = [group, "Model", f"Accuracy of {first}", "Accuracy", "Difference"]
     headers += ["Better", "Worse", "Instances", "p", "p (Holm)"]
     note = (
         f"Points against {first}, with 95 % intervals of a paired bootstrap over instances. Better "
