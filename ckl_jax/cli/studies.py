@@ -1,8 +1,6 @@
 """Commands that run a whole study, from its data to its report."""
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,19 +120,19 @@ def temporalwiki(
         for line in job.describe(settings):
             print(line)
         return 0
+    if watch is not None and (
+        len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir()
+    ):
+        raise UserError("--watch needs --snapshots with one folder, which holds the dumps.")
     with ProgressLine() as progress:
-        if watch is not None:
-            if len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir():
-                raise UserError("--watch needs --snapshots with one folder, which holds the dumps.")
-            act = functools.partial(_judged, job.run, settings, progress, condition)
-            watching.watch(Path(settings.snapshots[0]), watch, act)
-        return _judged(job.run, settings, progress, condition)
 
+        def run() -> int | tuple[int, dict[str, Any]]:
+            verdicts = job.run(settings, progress, condition)
+            return decide(verdicts) if verdicts else 0
 
-def _judged(run: Callable[..., Any], settings: Updates, *args: Any) -> int | tuple[int, dict]:
-    """Runs a study and prints its verdicts; returns the exit code, and the verdicts if any."""
-    verdicts = run(settings, *args)
-    return decide(verdicts) if verdicts else 0
+        if watch is None:
+            return run()
+        watching.watch(Path(settings.snapshots[0]), watch, run)
 
 
 def mind_the_gap(settings: Flat[Gap]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Snapshots: a Wikipedia and a Wikidata dump of one date, found by their paths."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -100,28 +101,26 @@ def find_all(places: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]
     Raises:
       UserError: as `find`, of a snapshot that is not known.
     """
-    if len(places) == 1 and os.path.isdir(places[0]):
-        dates = {date_of(path) for path in Path(places[0]).iterdir() if path.is_file()}
-        dates |= {text.partition(":")[0] for text in known}
-        found = [_find(Path(places[0]) / date, known) for date in sorted(filter(None, dates))]
-        # Of a date that is new to the folder, one of the dumps may be missing yet.
-        return [s for s in found if isinstance(s, Snapshot)]
-    return [_found(_find(place, known)) for place in places]
+    if len(places) != 1 or not os.path.isdir(places[0]):
+        return [_find_or_recall(place, known) for place in places]
+    dates = {date_of(path) for path in Path(places[0]).iterdir() if path.is_file()}
+    dates |= {text.partition(":")[0] for text in known}
+    found = []
+    for date in sorted(filter(None, dates)):
+        with contextlib.suppress(UserError):  # one of a new date's dumps may be missing yet
+            found.append(_find_or_recall(Path(places[0]) / date, known))
+    return found
 
 
-def _find(path: str | os.PathLike, known: Sequence[str]) -> Snapshot | UserError:
+def _find_or_recall(path: str | os.PathLike, known: Sequence[str]) -> Snapshot:
     try:
         return find(path)
-    except UserError as e:
+    except UserError:
         date = "".join(filter(None, m.groups())) if (m := _DATE.fullmatch(Path(path).name)) else ""
         was = [text for text in known if date and text.startswith(date) and ": " in text]
-        return Snapshot(was[0].partition(":")[0], "", "", was[0]) if len(was) == 1 else e
-
-
-def _found(snapshot: Snapshot | UserError) -> Snapshot:
-    if isinstance(snapshot, UserError):
-        raise snapshot
-    return snapshot
+        if len(was) != 1:
+            raise
+        return Snapshot(was[0].partition(":")[0], "", "", was[0])
 
 
 def _wikipedia(path: str | os.PathLike, files: list[Path]) -> Path:
