@@ -30,7 +30,6 @@ from ckl_jax.errors import UserError
 
 WIKI = "ownwiki"
 _MOST_DATES = 120  # ten years of months
-_NUMBERS = 2**40  # of pages and items: hashes, of which two are hardly equal
 
 
 def write_snapshots(
@@ -161,7 +160,7 @@ class Versions:
 
 def _number(name: str) -> int:
     """The number of a page or an item: the same in every snapshot, also in later ones."""
-    return 1 + hash64(name) % _NUMBERS
+    return hash64(name)
 
 
 def _entities(
