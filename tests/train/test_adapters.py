@@ -35,6 +35,7 @@ def second(tiny, first, folder, *bindings):
     return t5x.main(["train", *argv, *(f"--gin.{binding}" for binding in bindings)])
 
 
+@pytest.mark.slow
 def test_an_earlier_update_keeps_its_scale_and_taps(first, tiny, tmp_path, capsys):
     phase = "k_adapter.k_adapter.phase=1"
     bindings = {

@@ -104,9 +104,8 @@ def test_a_kill_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
     assert names(folder, "checkpoint_*") == names(left_alone, "checkpoint_*")
 
 
-@pytest.mark.parametrize(
-    "step, before, epochs", [(24, 0, 3), pytest.param(STEPS, 48, 6, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("step, before, epochs", [(24, 0, 3), (STEPS, 48, 6)])
 def test_a_sigterm_within_an_evaluation_changes_no_bit(
     tiny, tmp_path, monkeypatch, capsys, step, before, epochs
 ):

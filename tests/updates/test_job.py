@@ -155,6 +155,7 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
 
 
+@pytest.mark.slow
 def test_a_t5_is_updated(texts, tmp_path):
     model = save_t5(tmp_path / "t5")
     argv = ["--model", str(model), "--since=2025-01-01", "--ship-if=new_text < 9 at n >= 1"]

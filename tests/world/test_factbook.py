@@ -100,6 +100,7 @@ def test_every_relation_can_be_said():
         assert relation.question.count("{s}") == 1
 
 
+@pytest.mark.slow
 def test_no_probe_stands_in_the_texts(tmp_path):
     facts = {"source": "factbook", "data_dir": shared_data()}
     shared_data(_FACTS)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError
-from ckl_jax.options import Names
+from ckl_jax.options import SomeNames
 from ckl_jax.papers.ckl.imported import LENGTHS, T5, Imported
 from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.train import studies
@@ -23,6 +23,8 @@ from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES, VARIANTS
 
 INITIAL = "initial"
+# One method of each kind: nothing against forgetting, rehearsal, added parameters.
+_TRIAL = ("vanilla", "mix_review", "lora")
 # Minutes on two idle cores: the data and the Initial model; a method. Others were not measured.
 _MINUTES = {"tiny": (0.3, 0.1), "small": (2.0, 0.4)}
 
@@ -40,8 +42,9 @@ class Demo(studies.StudySettings):
       data: Folder of the real facts and texts (docs/real_facts.md).
       model: Folder of `ckl import-hf`: its T5 and vocabulary in place of the size's; the Initial
         model is trained from it.
-      methods: Methods to compare; "all" stands for the paper's, "newer" for replay,
-        lora_mix_review, ewc, lwf and ema.
+      methods: Methods to compare, by default the paper's, or vanilla, mix_review and lora with
+        the size tiny; "all" stands for the paper's, "newer" for replay, lora_mix_review, ewc, lwf
+        and ema.
     """
 
     out: str | None = None
@@ -50,16 +53,14 @@ class Demo(studies.StudySettings):
     world: Literal[*VARIANTS] | None = None
     data: str | None = None
     model: str | None = None
-    methods: Names = PAPER
+    methods: SomeNames = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         suffix = "" if self.source == "simulated" else f"-{self.source}"
         self._set(out=self.out or f"runs/demo{suffix}")
         self._set(world=self.world or default_variant(self.source))
-        if not self.methods:
-            raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
-        self._set(methods=expand(self.methods))
+        self._set(methods=expand(self.methods or (_TRIAL if self.size == "tiny" else PAPER)))
         checks.require_choice(SOURCES, **{"--source": self.source})
         check_data_dir(self.source, self.data)
 

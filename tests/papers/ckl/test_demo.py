@@ -99,7 +99,7 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "--seed is -1; give 0 or more" in refused("demo", "--seed=-1")
     assert "--jobs is -2; give 0 or more" in refused("demo", "--jobs=-2")
     assert "Did you mean 'lora'?" in refused("demo", "--methods=vanilla, lara")
-    assert "No methods are given; choose from vanilla" in refused("demo", "--methods= ,")
+    assert "--methods is ' ,' and names none" in refused("demo", "--methods= ,")
     assert "--gin.EPOCHS is -1; give 1 or more" in refused("demo", "--gin=EPOCHS=-1")
     assert "Did you mean 'EPOCHS'?" in refused("demo", "--gin=EPOCH=1")
     assert "Gin syntax error" in refused("demo", "--gin=EPOCHS=")
