@@ -40,6 +40,11 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
             f"{os.fspath(path)}{_line_that_is_not_utf8(path)}: not UTF-8 (the byte "
             f"0x{e.object[e.start]:02x}); save the file as UTF-8."
         ) from e
+    except UnicodeEncodeError as e:
+        raise UserError(
+            f"Cannot {action} {os.fspath(path)}: {ascii(e.object[e.start : e.end])} in it is no "
+            "character; give options and text in UTF-8."
+        ) from e
     except (EOFError, zlib.error) as e:  # of gzip
         raise UserError(
             f"Cannot {action} {os.fspath(path)}: it is cut off or damaged ({e}); fetch it again."

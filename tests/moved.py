@@ -24,8 +24,12 @@ def move(folder: Path, to: Path, *gone: Path) -> Path:
 
 def assert_ranks_elsewhere(run: Path, tmp_path: Path, *gone: Path) -> None:
     """Asserts that a run ranks facts alike where it was trained and where it was moved to."""
+    assert_ranks_alike(tmp_path, run, move(run, tmp_path / "elsewhere" / run.name, *gone))
+
+
+def assert_ranks_alike(tmp_path: Path, *runs: Path) -> None:
     dataset, scores = unpack("lm_pub_quiz.zip", tmp_path / "golden") / "dataset", []
-    for model in (run, move(run, tmp_path / "elsewhere" / run.name, *gone)):
+    for model in runs:
         out = tmp_path / "ranked" / str(len(scores))
         argv = ["--model", str(model), "--dataset", str(dataset), "--templates", "0"]
         assert ckl.main(["probe", "bear", *argv, "--out", str(out)]) == 0

@@ -79,3 +79,10 @@ def test_a_writer_that_raises_leaves_nothing(tmp_path):
         f.write("half")
         raise ValueError("half")
     assert not os.listdir(tmp_path)
+
+
+def test_text_that_is_no_unicode_is_refused_and_leaves_nothing(tmp_path):
+    """Such as an option of the command line whose bytes are not UTF-8."""
+    with pytest.raises(UserError, match=r"'\\udcff' in it is no character"):
+        files.write_file(tmp_path / "x", "a\udcff")
+    assert not list(tmp_path.iterdir())

@@ -168,7 +168,8 @@ def kilt(settings: Flat[WorldSettings], *, out: str) -> dict[str, Any]:
     from ckl_jax.world.ckl import open_world
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    counts = write_kilt(world, out)
+    with whole_folder(out):
+        counts = write_kilt(world, out)
     for name, records in counts.items():
         print(f"{records:8,}  {Path(out) / name}")
     return {"out": out, "records": counts}

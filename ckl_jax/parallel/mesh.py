@@ -51,12 +51,12 @@ def mesh_sizes(
       UserError: unknown axis, more than one -1, or a product that is not `num_devices`.
     """
     sizes = _by_name({} if sizes is None else sizes)
-    checks.require_int(-1, **{f"mesh_shape: {name}": size for name, size in sizes.items()})
+    checks.require_int(-1, **{f"MESH_SHAPE: {name}": size for name, size in sizes.items()})
     # An explicit -1 elsewhere takes the rest, so that `data` must not.
     default_data = 1 if -1 in sizes.values() else -1
     full = [sizes.get(name, default_data if name == "data" else 1) for name in MESH_AXES]
     if any(size == 0 or size < -1 for size in full) or full.count(-1) > 1:
-        raise UserError(f"mesh_shape {dict(sizes)}: sizes are positive, and at most one is -1.")
+        raise UserError(f"MESH_SHAPE is {dict(sizes)}: sizes are positive, and at most one is -1.")
     rest = math.prod(size for size in full if size != -1)
     if -1 in full and num_devices % rest == 0:
         full[full.index(-1)] = num_devices // rest
@@ -73,7 +73,7 @@ def _by_name(sizes: Mapping[str, int] | Sequence[int]) -> Mapping[str, int]:
     if not isinstance(sizes, Mapping):
         checks.require_ints(-1, MESH_SHAPE=sizes)
         if len(sizes) != len(MESH_AXES):
-            raise UserError(f"mesh_shape {list(sizes)} needs one size for each of {MESH_AXES}.")
+            raise UserError(f"MESH_SHAPE is {list(sizes)}; give one size for each of {MESH_AXES}.")
         return dict(zip(MESH_AXES, sizes, strict=True))
     if unknown := next((name for name in sizes if name not in MESH_AXES), None):
         raise UserError(

@@ -38,6 +38,11 @@ class HeldOutTasks:
     def __post_init__(self) -> None:
         checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks; () is nothing to evaluate."""
+        return tuple(Path(task).name for task in self.tasks)
+
     def dataset(self, name: str) -> DatasetConfig:
         """Settings for reading the rows of a task."""
         lengths = self.task_feature_lengths
@@ -60,11 +65,6 @@ class Perplexity(HeldOutTasks):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.require_size(HELD_OUT_ROWS=self.rows)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the tasks; () is nothing to evaluate."""
-        return tuple(Path(task).name for task in self.tasks)
 
     def __call__(
         self, model: BaseTransformerModel, partitioner: Partitioner

@@ -4,11 +4,8 @@ allocated.
 `t5x precompile` stops here.
 """
 
-import contextlib
 import dataclasses
 import functools
-import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,12 +17,9 @@ import optax
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import (
-    find_checkpoint,
     holds_optimizer,
     is_remote,
-    read_json_item,
 )
-from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 from ckl_jax.methods.method import Method, Start
@@ -34,7 +28,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import setup
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.train.evaluations import Probes, check_probes, make_evaluator
-from ckl_jax.train.resume_check import refuse_foreign
+from ckl_jax.train.resume_check import digest_inputs, refuse_foreign
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import make_train_step
 from ckl_jax.train.step_metrics import StepMetrics
@@ -82,21 +76,11 @@ class Prepared:
 
     @functools.cached_property
     def inputs_digest(self) -> str | None:
-        """SHA-256 of the rows that are read, the vocabulary and the base's arrays, wherever they
-        lie; None where one of them records none.
-        """
-        tasks, base = [*getattr(self.source, "tasks", ())], self.checkpoint_cfg.restore.path
+        """Of the rows that are read, the vocabulary and the base; see `digest_inputs`."""
+        tasks = [*getattr(self.source, "tasks", ())]
         if tasks and self.method.reads_earlier_data:
             tasks.append(self.dataset.open(self.dataset.replay_task_name))
-        digests = [[task.manifest["features"] for task in tasks]]
-        digests.append(digest_of(self.model.output_vocabulary))
-        if base:
-            with contextlib.suppress(UserError):  # whoever restores it says what is wrong
-                metadata = read_json_item(find_checkpoint(base), "metadata")
-                digests.append(metadata.get("sha256"))
-        if not all(digests) or len(digests) != 2 + bool(base):
-            return None
-        return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+        return digest_inputs(tasks, self.model.output_vocabulary, self.checkpoint_cfg.restore.path)
 
     @property
     def last_step(self) -> int:

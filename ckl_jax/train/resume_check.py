@@ -2,10 +2,13 @@
 
 import contextlib
 import fnmatch
+import hashlib
+import json
 import os
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from ckl_jax.checkpoints.restore import (
     is_remote,
     read_json_item,
 )
+from ckl_jax.data.tasks.cached import CachedTask
+from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 
@@ -57,7 +62,9 @@ FREE_PARAMETERS = {
     "period",
 }
 # Names of settings that say where data, vocabulary or base lie.
-_PLACES = re.compile(r"(dirs?|path|folder|vocabulary)$", re.I)
+_PLACES = re.compile(r"(dirs?|path|folder|vocabulary|checkpoint)$", re.I)
+# Names of settings that give tasks by name or folder.
+_TASKS = re.compile(r"task(s|_name)?$", re.I)
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
 # Any of these is the sign of a run, begun or done, or of its evaluations.
@@ -95,6 +102,27 @@ def refuse_foreign(model_dir: str | Path) -> None:
             f"MODEL_DIR {model_dir} holds {foreign[0]} and is not the folder of a run; choose "
             "a new folder."
         )
+
+
+def digest_inputs(tasks: Sequence[CachedTask], vocabulary: Any, base: Any | None) -> str | None:
+    """SHA-256 of what a run reads, wherever it lies.
+
+    Args:
+      tasks: whose rows it reads.
+      vocabulary: the model's.
+      base: the checkpoint, or MODEL_DIR, that it starts from.
+
+    Returns:
+      The digest; None if one of them records none.
+    """
+    digests = [[task.manifest["features"] for task in tasks], digest_of(vocabulary)]
+    if base:
+        with contextlib.suppress(UserError):  # whoever restores it says what is wrong
+            metadata = read_json_item(find_checkpoint(base), "metadata")
+            digests.append(metadata.get("sha256"))
+    if not all(digests) or len(digests) != 2 + bool(base):
+        return None
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
 def check_same_run(
@@ -159,7 +187,7 @@ def first_difference(old: str, new: str, same_inputs: bool = False) -> str | Non
     Args:
       old, new: the texts.
       same_inputs: data, vocabulary and base are known to be the same, so that their places are not
-        compared.
+        compared, and of tasks only their names.
 
     Returns:
       Such as "with LEARNING_RATE = 0.001, not 0.5". Macros come before what uses them.
@@ -173,7 +201,8 @@ def first_difference(old: str, new: str, same_inputs: bool = False) -> str | Non
             return f"without {name} = {_shown(after[name])}"
         if name not in after:
             return f"with {name} = {_shown(before[name])}, which is not set now"
-        if not _equal(before[name], after[name]):
+        known = same_inputs and _TASKS.search(name)
+        if not _equal(*(_without_folders(x) if known else x for x in (before[name], after[name]))):
             return f"with {name} = {_shown(before[name])}, not {_shown(after[name])}"
     return None
 
@@ -206,6 +235,12 @@ def _is_free(name: str) -> bool:
     if selector.endswith(".make_inputs"):  # what a run reads is compared where it reads it
         return True
     return parameter in FREE_PARAMETERS or selector.startswith(FREE_SELECTORS)
+
+
+def _without_folders(tasks: Any) -> Any:
+    if isinstance(tasks, (list, tuple)):
+        return [_without_folders(task) for task in tasks]
+    return os.path.basename(os.path.normpath(tasks)) if isinstance(tasks, str) else tasks
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -7,10 +7,13 @@ import warnings
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from ckl_jax.analysis import figures
 from ckl_jax.cli import ckl
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.papers.temporalwiki.analysis.report import write_report
+from tests.analysis.helpers import make_run
 from tests.papers.mind_the_gap.analysis.dumps import write_scored
 from tests.papers.temporalwiki.analysis.temporalwiki_study import write_study
 
@@ -28,17 +31,28 @@ class _Elements(html.parser.HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def assert_harmless(page):
+def assert_harmless(page, figures=True):
     """The script is ours; EVIL is shown, and is no element and no attribute."""
     text = page.read_text()
     found = _Elements(text)
     assert found.names["script"] == 1 and not found.names["img"]
     assert not [name for name in found.attributes if name.startswith("on")]
-    assert "&lt;script&gt;" in text
+    assert "&lt;script&gt;" in text and bool(found.names["svg"]) == figures
 
 
 @pytest.fixture(autouse=True)
-def quiet():
+def pages_alone(monkeypatch):
+    """Figures are drawn as SVG alone, as pages show them, and not laid out: the texts stay."""
+    draw = Figure.savefig
+
+    def savefig(self, file, **options):
+        if options["format"] == "svg":
+            draw(self, file, **options)
+        else:
+            file.write(b"PNG")
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    monkeypatch.setitem(figures._STYLE, "figure.constrained_layout.use", False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a name as long as that leaves figures no place
         yield
@@ -53,6 +67,19 @@ def test_temporalwiki(tmp_path):
         text = text.replace(": enwiki-", f": {json.dumps(EVIL)[1:-1]}")
         path.write_text(text)
     assert_harmless(write_report(tmp_path))
+
+
+def test_seeds(tmp_path):
+    folders = [tmp_path / f'{i} <script>a()<img src=x onerror=a()>" onmouseover="a()' for i in "ab"]
+    for folder in folders:
+        for name in ("initial", "vanilla"):
+            make_run(folder, name)
+        for path in [*folder.rglob("*.json*")]:
+            path.write_text(path.read_text().replace('"vanilla"', json.dumps(EVIL)))
+    argv = ["report", "--seeds", *map(str, folders), "--out", str(tmp_path / "out")]
+    assert ckl.main(argv) == 0
+    assert_harmless(tmp_path / "out" / "seeds.html", figures=False)
+    assert "</style><script>a" in (tmp_path / "out" / "seeds.json").read_text()
 
 
 def test_staleness(tmp_path):

@@ -19,7 +19,9 @@ from ckl_jax.cli import ckl
 from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.tasks.word_losses import read_dump
 from ckl_jax.errors import UserError
+from ckl_jax.files import write_jsonl
 from tests.parity.ranked import unpack
+from tests.tiny import read_rows
 
 DOCUMENT = {"date": "2020-01-01", "title": "", "text": "A sentence."}
 GOOD = json.dumps(DOCUMENT)
@@ -309,14 +311,30 @@ def test_what_others_have_made_stays(command, tiny, golden, tmp_path, capsys):
     assert held == [foreign] and foreign.read_text() == "mine"
 
 
-@pytest.mark.parametrize("command", ["world --size tiny", "data quiz --size tiny", "import-hf"])
-def test_a_full_disk_leaves_no_part(command, golden, tmp_path, capsys):
+FILLERS = (
+    "world --size tiny --out OUT",
+    "data quiz --size tiny --out OUT",
+    "data kilt --size tiny --out OUT",
+    "data benchmark --facts CKL/facts.jsonl --dates 2019-06-01 2020-01-01 --templates T --out OUT",
+    "data rows --documents DOCUMENTS --vocabulary VOCABULARY --length 16 --out OUT",
+    "import-hf --model HF --out OUT",
+)
+
+
+@pytest.mark.parametrize("command", FILLERS)
+def test_a_full_disk_leaves_no_part(command, tiny, golden, tmp_path, capsys):
     out, soft = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
-    argv = [*command.split(), "--out", str(out)]
-    argv += ["--model", str(golden / "model")] if command == "import-hf" else []
+    (tmp_path / "documents.jsonl").write_text(f"{GOOD}\n" * 2000)
+    relations = {fact["relation"] for fact in read_rows(tiny.probes / "facts.jsonl")}
+    made = [{"relation": name, "cloze": "[Y] is of [X]."} for name in sorted(relations)]
+    write_jsonl(tmp_path / "t.jsonl", made)
+    vocabulary = tiny.root / "world" / "prepared" / "vocabulary.model"
+    places = {"OUT": out, "DOCUMENTS": tmp_path / "documents.jsonl", "VOCABULARY": vocabulary}
+    places |= {"CKL": tiny.probes, "HF": golden / "model", "T": tmp_path / "t.jsonl"}
+    argv = [places.get(word, word.replace("CKL", str(tiny.probes))) for word in command.split()]
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, soft[1]))
-        assert "too large" in refused(capsys, argv)
+        assert "too large" in refused(capsys, [str(word) for word in argv])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, soft)
-    assert not out.exists()
+    assert not list(out.rglob("*")) and not list(tmp_path.rglob("*.part"))

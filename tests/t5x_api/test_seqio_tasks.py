@@ -398,7 +398,7 @@ def test_an_error_in_a_metric_is_one_sentence(world, trained, capsys, monkeypatc
     monkeypatch.setenv("CKL_JAX_TRACEBACK", "1")
     assert run(world, "eval", "eval", batch, macros) == 2
     error = capsys.readouterr().err
-    assert "no split 'tset'" in error and "Did you mean 'test'" in error
+    assert "no split 'tset'" in error and "DatasetConfig.split=\"'test'\"" in error
     assert "Traceback" in error
 
 

@@ -1,5 +1,6 @@
 """A run that goes on with other devices, another vocabulary, or another time of day."""
 
+import contextlib
 import itertools
 import os
 import re
@@ -11,8 +12,12 @@ import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.checkpoints.store import CheckpointStore
-from ckl_jax.cli import t5x
+from ckl_jax.cli import ckl, t5x
+from ckl_jax.files import write_jsonl
+from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DynamicRun
 from ckl_jax.train.resume_check import first_difference
+from tests.moved import assert_ranks_alike, move
+from tests.papers.mind_the_gap.dated_world import files_of
 from tests.tiny import read_rows
 
 QUIET = {"PROBES": None, "EPOCHS": 1, "train.train.log_period": 1}
@@ -119,3 +124,137 @@ def test_a_moved_run_goes_on_with_its_data_and_base_wherever_they_lie(tiny, tmp_
         assert "(data, vocabulary or base have other content)" in told
     assert goes_on() == 0
     assert complete_steps(away / "run") == [8, 12] and losses(away / "run") == expected
+
+
+XL = ("mind_the_gap_train.gin", "mind_the_gap_demo.gin", "mind_the_gap_tiny.gin")
+
+
+def job(name, *files, **macros):
+    """Runs a job of `t5x` with gin files, and macros as Python values."""
+    flags = [f"--gin.{macro}={value!r}" for macro, value in macros.items()]
+    return t5x.main([name, *(f"--gin_file={file}" for file in files), *flags])
+
+
+def dated(data, run):
+    """Macros that name the data of a Transformer-XL below a folder, and its own folder."""
+    held, vocabulary = (f"{data}/tasks/held",), f"{data}/v.model"
+    places = {"VOCABULARY_PATH": vocabulary, "HELD_OUT_TASKS": held}
+    return {"MIXTURE_OR_TASK_NAME": f"{data}/tasks/new", "MODEL_DIR": run, **places}
+
+
+class Stopped(BaseException):
+    """Raised in the middle of a dynamic evaluation."""
+
+
+def read_as_it_learns(folder, data, run, **more):
+    """Dynamic evaluation of a run on the held-out documents, with the old ones as past text."""
+    tasks = {"MIXTURE_OR_TASK_NAME": f"{data}/tasks/held", "PAST_TASKS": (f"{data}/tasks/old",)}
+    settings = {"CHUNK_LENGTH": 32, "CHECKPOINT_PERIOD": 8, "LEARNING_RATE": 0.1, **tasks}
+    files = (f"{run}/config.gin", "mind_the_gap_dynamic_eval.gin")
+    return job("dynamic_eval", *files, EVAL_OUTPUT_DIR=folder, **settings, **more)
+
+
+def write_tasks(folder):
+    """Tasks `old`, `new` and `held` of words drawn from a few, and their vocabulary."""
+    rng, words = np.random.default_rng(0), [f"w{i:x}" for i in range(60)]
+    for name, count, year in (("old", 60, 2015), ("new", 60, 2018), ("held", 30, 2019)):
+        rows = [
+            {"id": f"{name}{i}", "date": f"{year}-{1 + i // 6:02}-10", "title": "", "text": text}
+            for i, text in enumerate(" ".join(rng.choice(words, 30)) for _ in range(count))
+        ]
+        write_jsonl(folder / f"{name}.jsonl", rows)
+        if name == "old":
+            argv = ["--documents", f"{folder}/old.jsonl", "--vocab-size", "300"]
+            assert ckl.main(["data", "vocabulary", *argv, "--out", f"{folder}/v.model"]) == 0
+        argv = ["--documents", f"{folder}/{name}.jsonl", "--vocabulary", f"{folder}/v.model"]
+        assert ckl.main(["data", "dated", *argv, "--out", f"{folder}/tasks/{name}"]) == 0
+
+
+@pytest.fixture(scope="module", params=["alone", "with_base"])
+def moved_xl(request, tmp_path_factory):
+    """A Transformer-XL's run and two dynamic evaluations, one of them stopped, made with relative
+    paths and moved; (their new folder, losses and last scores of the run, flags of its base).
+    """
+    here, away = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("away")
+    settings = {"BATCH_SIZE": 8, "CHECKPOINT_PERIOD": 8, "CHECKPOINTS_KEPT": None}
+    settings["train.train.log_period"] = 1
+    method, base = (), {}
+    with contextlib.chdir(here), pytest.MonkeyPatch.context() as patch:
+        write_tasks(here / "data")
+        if request.param == "with_base":
+            macros = {**dated("data", "runs/base"), "MIXTURE_OR_TASK_NAME": "data/tasks/old"}
+            assert job("train", *XL, **macros, **settings) == 0
+            settings["INITIAL_CHECKPOINT_PATH"] = "runs/base"
+            method, base = ("methods/gpt2_lora.gin",), {"INITIAL_CHECKPOINT_PATH": "models/base"}
+        assert job("train", *XL, *method, **dated("data", "runs/run"), **settings) == 0
+        scores = [r for r in read_rows(here / "runs/run/metrics.jsonl") if "held" in r["split"]]
+        assert read_as_it_learns("whole", "data", "runs/run") == 0
+        end, ends = DynamicRun._end_segment, itertools.count()
+
+        def stop(self, *given):
+            if next(ends) == 3:
+                raise Stopped
+            end(self, *given)
+
+        patch.setattr(DynamicRun, "_end_segment", stop)
+        with pytest.raises(Stopped):
+            read_as_it_learns("read", "data", "runs/run")
+        expected = losses(here / "runs" / "run")
+    for old, new in (("data", "texts"), ("runs", "models"), ("read", "read"), ("whole", "whole")):
+        shutil.move(here / old, away / new)
+    shutil.rmtree(here)
+    return away, expected, scores[-1], base
+
+
+@pytest.mark.slow
+def test_a_moved_transformer_xl_goes_on_training(moved_xl, tmp_path, monkeypatch, capsys):
+    away, expected, _, base = moved_xl
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(away, tmp_path, dirs_exist_ok=True)
+    run = tmp_path / "models" / "run"
+    (run / "summary.json").unlink()
+    shutil.rmtree(run / f"checkpoint_{complete_steps(run)[-1]}")
+    shutil.copytree("texts/tasks/held", "other/new")
+    places = dated("texts", "models/run")
+    other = {**places, "MIXTURE_OR_TASK_NAME": "other/new"}
+    assert job("train", run / "config.gin", **other, **base) == 2
+    assert "have other content" in capsys.readouterr().err
+    assert job("train", run / "config.gin", **places, **base) == 0
+    assert losses(run) == expected
+
+
+@pytest.mark.slow
+def test_a_moved_transformer_xl_is_evaluated_asked_and_exported(
+    moved_xl, tmp_path, monkeypatch, capsys
+):
+    away, _, last, _ = moved_xl
+    monkeypatch.chdir(away)
+    found = {"HELD_OUT_TASKS": ("texts/tasks/held",), "EVAL_OUTPUT_DIR": str(tmp_path / "scores")}
+    assert job("eval", "models/run/config.gin", "temporalwiki_eval.gin", **found) == 0
+    (row,) = read_rows(tmp_path / "scores" / "training_eval" / "held-metrics.jsonl")
+    assert row["word_perplexity"] == last["word_perplexity"] and row.items() <= last.items()
+    elsewhere = move(away / "models", tmp_path / "models", away)
+    assert_ranks_alike(tmp_path, away / "models" / "run", elsewhere / "run")
+    out, like = tmp_path / "hf", tmp_path / "config.json"  # alone: no vocabulary beside it
+    shutil.copy(tmp_path / "golden" / "model" / "config.json", like)
+    argv = ["export-hf", "--model", "models/run", "--like", str(like), "--out", str(out)]
+    assert ckl.main(argv) == 2 and not out.exists()  # transformers has no Transformer-XL
+    err = capsys.readouterr().err
+    assert "does not fit the model" in err and err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_moved_dynamic_evaluation_goes_on_but_not_with_other_text(
+    moved_xl, tmp_path, monkeypatch, capsys
+):
+    away, *_ = moved_xl
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(away, tmp_path, dirs_exist_ok=True)
+    shutil.copytree("texts", "others")
+    shutil.rmtree("others/tasks/old")
+    shutil.copytree("texts/tasks/new", "others/tasks/old")
+    assert read_as_it_learns("read", "others", "models/run") == 2
+    assert "have other content" in capsys.readouterr().err
+    assert read_as_it_learns("read", "texts", "models/run") == 0
+    assert "Resuming behind document" in capsys.readouterr().out
+    assert files_of(tmp_path / "read" / "dump") == files_of(tmp_path / "whole" / "dump")

@@ -28,7 +28,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
-from ckl_jax.train.resume_check import check_same_run
+from ckl_jax.train.resume_check import check_same_run, digest_inputs
 from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
 
@@ -115,7 +115,12 @@ def dynamic_eval(
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     task = DatedTask.find(mixture_or_task_name, cache_dirs)
     check_task_vocabulary(task.task, mixture_or_task_name, restored.model.output_vocabulary)
-    check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR")
+    past = past or PastText()
+    read = [task.task, *(DatedTask.find(t, past.cache_dirs).task for t in past.tasks)]
+    if statistics and statistics.task:
+        read.append(statistics.open())
+    inputs = digest_inputs(read, restored.model.output_vocabulary, restored.paths[0])
+    check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR", inputs=inputs)
     with restored.on_mesh(), FolderLock() as lock:
         run = DynamicRun(
             restored=restored,
@@ -130,6 +135,7 @@ def dynamic_eval(
             keep_snapshots=keep_snapshots,
             checkpoint_period=checkpoint_period,
             progress=progress,
+            inputs_digest=inputs,
         )
         with os_errors(output_dir):
             Path(output_dir).mkdir(parents=True, exist_ok=True)

@@ -59,6 +59,9 @@ class KeepSnapshots(KeepBest):
 class DynamicRun:
     """A configured run; arguments as for `dynamic_eval.dynamic_eval`.
 
+    Attributes:
+      inputs_digest: of all that it reads; None if that is not known.
+
     Raises:
       UserError: the settings do not fit the model.
     """
@@ -75,6 +78,7 @@ class DynamicRun:
     keep_snapshots: bool
     checkpoint_period: int
     progress: str
+    inputs_digest: str | None
 
     def __post_init__(self) -> None:
         self.dir = Path(self.output_dir)
@@ -270,6 +274,7 @@ class DynamicRun:
         metadata = {
             "ckl_jax": __version__,
             "phase": phase_from(restored.paths[0]),
+            "inputs_digest": self.inputs_digest,
             **describe(
                 restored.model,
                 restored.method,
@@ -294,7 +299,7 @@ class DynamicRun:
             optimizer = {"optimizer": _name(self.updates.optimizer)}
             updates = dataclasses.asdict(self.updates) | optimizer
         return {
-            "checkpoint": str(Path(self.restored.paths[0]).absolute()),
+            "inputs": self.inputs_digest or str(Path(self.restored.paths[0]).absolute()),
             "model": type(self.restored.model.config).__name__,
             "vocabulary_digest": digest_of(self.restored.model.output_vocabulary),
             "task": self.task.folder.name,
