@@ -7,6 +7,7 @@ and in the rest of its new snapshot. See docs/temporalwiki_evaluation.md.
 """
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from ckl_jax.train.subprocess_runs import Training
 TUNING = "temporalwiki_light_tune.gin"
 TUNED_CLASSES = ("unchanged", "changed")
 _BATCH = "LIGHT_TUNE_BATCH"
+_OF_MODEL = re.compile(r"(?!configs\.)\w+\.\w+Config\.")  # bindings of a model's configuration
 
 
 def check(updates: Updates) -> None:
@@ -48,7 +50,7 @@ def check(updates: Updates) -> None:
 def _bindings(updates: Updates) -> list[str]:
     # The paper's rate hardly moves so small a model.
     small = [] if updates.model else ["LIGHT_TUNE_RATE = 1e-3", f"{_BATCH} = 8"]
-    return [*small, *updates.tuning_bindings]
+    return [*filter(_OF_MODEL.match, updates.training_bindings), *small, *updates.tuning_bindings]
 
 
 def _wanted_batch(updates: Updates) -> int:

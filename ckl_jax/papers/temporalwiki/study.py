@@ -87,6 +87,7 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
         "snapshots": [snapshot.describe() for snapshot in snapshots],
         "unchanged_fraction": updates.share,
         "source": "snapshots" if updates.snapshots else "simulated",
+        "options": updates.options,  # for `ckl claims`
     }
     free = ("methods", "months", "unsorted", "beam")  # how dumps are read changes no text
     return {"free": free, "replaced": replaced, "may_become": _may_become}
@@ -94,6 +95,8 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
 
 def _may_become(name: str, before: Any, now: Any) -> bool:
     """Whether a study may continue although a setting changed in this way."""
+    if name == "options":  # which the other settings say again
+        return True
     if name == "proper_nouns":  # may be evaluated later
         return not before
     defaults = {field.name: field.default for field in dataclasses.fields(Updates)}
