@@ -72,13 +72,13 @@ def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
     return trainings
 
 
-def wanted(data: Data, models: Sequence[Model]) -> list[Training]:
-    """The requested tunings and evaluations of finished models."""
+def wanted(data: Data, models: Sequence[Model], tuned: bool = True) -> list[Training]:
+    """The requested tunings (where `tuned`) and evaluations of finished models."""
     trainings, batch = [], _wanted_batch(data.updates)
     for model in models:
         # Initial is evaluated on every interval, an updated model on its own.
         own = [i for i in data.intervals if model.interval in (None, i)]
-        if data.updates.light_tuning:
+        if tuned and data.updates.light_tuning:
             trainings += _tunings(data, model, own, batch)
         if data.updates.proper_nouns:
             trainings.append(_nouns(data, model, own))

@@ -32,6 +32,7 @@ from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.months import month_starts
 
+DATA, MODELS, ALL = "data", "models", "all"  # parts of a study, each with those before it
 _TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
 _INCLUDES_TRAINING = re.compile(rf"^include '{_TRAINING}'", re.MULTILINE)
 _SENTINELS = 100
@@ -40,7 +41,10 @@ _REVIEWS = "mix_review.mix_review.ratio"
 
 
 def run(
-    updates: Updates, progress: Progress = no_progress, condition: Gate | None = None
+    updates: Updates,
+    progress: Progress = no_progress,
+    condition: Gate | None = None,
+    until: str = ALL,
 ) -> Sequence[Verdict]:
     """Runs the study, or resumes it.
 
@@ -49,6 +53,7 @@ def run(
       progress: shows the work on one line.
       condition: for shipping, of `promotion.parse`; where the newest interval has too few facts
         for it, nothing is trained.
+      until: the last part: `DATA`, `MODELS` (with proper nouns, but not light-tuned), or `ALL`.
 
     Returns:
       The verdict on each method; () without a condition.
@@ -68,7 +73,9 @@ def run(
             promotion.write(verdicts, updates.root)
             print("   Nothing is trained; without --promote-if it is.", flush=True)
             return verdicts
-        _train(study, data)
+        if until == DATA:
+            return ()
+        _train(study, data, tuned=until == ALL)
         study.step("Report")
         from ckl_jax.papers.temporalwiki.analysis.report import write_report
 
@@ -106,7 +113,7 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
     return name == "snapshots" and before == now[: len(before)]
 
 
-def _train(study: studies.Study, data: Data) -> None:
+def _train(study: studies.Study, data: Data, tuned: bool) -> None:
     """Trains all models, then runs the evaluations of finished models."""
     initial, *updated = every = models(data)
     study.step("Initial model on the first snapshot")
@@ -117,7 +124,7 @@ def _train(study: studies.Study, data: Data) -> None:
     if later := extra_evaluations.later_probes(data, every):
         study.step("Probes of later intervals")
         study.run(later)
-    if extra := extra_evaluations.wanted(data, every):
+    if extra := extra_evaluations.wanted(data, every, tuned):
         study.step("Light-tuning and proper nouns")
         study.run(extra)
 

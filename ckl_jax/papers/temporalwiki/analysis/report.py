@@ -23,7 +23,7 @@ from ckl_jax.analysis.sections import (
 )
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.files import atomic_write, read_json, write_file, write_json
-from ckl_jax.papers.temporalwiki.analysis import promotion, tables
+from ckl_jax.papers.temporalwiki.analysis import examples, promotion, tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import (
     INITIAL,
@@ -97,7 +97,9 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     figures.save(drawn, out / "figures")
     write_json(out / "tables.json", {"intervals": study.intervals, **made})
     _write_csv(out / "matrix.csv", made["matrices"])
-    matrices = [_matrix(study, method, matrix) for method, matrix in made["matrices"].items()]
+    matrices = [
+        matrix_section(study, method, matrix) for method, matrix in made["matrices"].items()
+    ]
     misalignment = Section("Temporal misalignment", sections=matrices, anchor="misalignment")
     if figure := drawn.get("misalignment"):
         notes = [*figure.notes, _MATRIX]
@@ -106,7 +108,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         make(study, made[name])
         for make, name in ((section_3, "table_3"), (_kinds, "table_3"), (_transfer, "transfer"))
     )
-    extra = [_tuned(study, made["light_tuned"]), _nouns(study, made["proper_nouns"])]
+    extra = [_tuned(study, made["light_tuned"]), nouns(study, made["proper_nouns"])]
     extra += [drawn["proper_nouns"]] if "proper_nouns" in drawn else []
     extra_evaluations = Section(
         "Light-tuning and proper nouns", sections=extra, anchor="extra_evaluations"
@@ -125,6 +127,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         kinds,
         transfer,
         extra_evaluations,
+        examples.section(study),
         misalignment,
         _corpora(made["table_1"]),
         _facts(study, made["table_2"], made["table_7"]),
@@ -183,9 +186,12 @@ def section_3(study: Study, three: Rows) -> Section:
 
     def cells(row: dict[str, Any]) -> list[Any]:
         ranked = [(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns]
-        return [*(_perplexity(x, rank) for x, rank in ranked), *_costs(row)]
+        return [*(perplexity(x, rank) for x, rank in ranked), *_costs(row)]
 
-    headers = [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
+    headers = [
+        f"{study.label(i)} {_SHORT[n]}{facts_of(r['intervals'][i][n] for r in three)}"
+        for i, n in columns
+    ]
     headers += ["Trainable", "Total", *COSTS]
     about = {"notes": [_LEGEND], "anchor": "scores"}
     return _by_method("Perplexity of facts", headers, three, cells, **about)
@@ -193,11 +199,12 @@ def section_3(study: Study, three: Rows) -> Section:
 
 def _costs(row: dict[str, Any]) -> list[str]:
     trained = bool(row["steps"])
-    means = (_mean(row[name].values()) for name in ("flops", "cpu_seconds"))
+    means = (mean(row[name].values()) for name in ("flops", "cpu_seconds"))
     return [compact(row["trainable"] if trained else None), compact(row["total"]), *costs(*means)]
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known."""
     known = [x for x in values if x is not None]
     return sum(known) / len(known) if known else None
 
@@ -211,7 +218,18 @@ def _ranks(three: Rows, interval: str, name: str) -> dict[str, int]:
     return {m: best.index(v) + 1 for m, v in known.items() if v in best}
 
 
-def _perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
+def facts_of(cells: Iterable[dict[str, Any] | None]) -> str:
+    """ ", n = 93" for a column's header: the number of facts, which its models share; or ""."""
+    numbers = {cell["facts"] for cell in cells if cell and "facts" in cell}
+    return (
+        ", n = " + " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)}))
+        if numbers
+        else ""
+    )
+
+
+def perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
+    """A table's cell of a perplexity."""
     return estimate(x, lambda value: str(rounded(value)), rank=rank)
 
 
@@ -225,20 +243,26 @@ def _kinds(study: Study, three: Rows) -> Section:
     ]
 
     def cells(row: dict[str, Any]) -> list[Cell]:
-        return [_perplexity(row["intervals"][i][k]) for i, k in columns]
+        return [perplexity(row["intervals"][i][k]) for i, k in columns]
 
-    headers = [f"{study.label(i)} {k}" for i, k in columns]
+    headers = [
+        f"{study.label(i)} {k}{facts_of(r['intervals'][i][k] for r in three)}" for i, k in columns
+    ]
     return _by_method(
         "Updated, new, deleted and ended facts", headers, three, cells, anchor="kinds"
     )
 
 
-def _matrix(study: Study, method: str, matrix: dict[str, Any]) -> Section:
-    headers = ["Updated by", *map(study.label, study.intervals)]
+def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section:
+    """The misalignment matrix of a method (Figure 4)."""
+    headers = ["Updated by"]
+    headers += [
+        study.label(i) + facts_of(row[i] for row in matrix.values()) for i in study.intervals
+    ]
     rows = [
         [
             study.label(model) if model else "Initial",
-            *(_perplexity(cell, rank=int(model == name)) for name, cell in row.items()),
+            *(perplexity(cell, rank=int(model == name)) for name, cell in row.items()),
         ]
         for model, row in matrix.items()
     ]
@@ -268,13 +292,17 @@ def _tuned(study: Study, found: Rows) -> Section:
 
     def cells(row: dict[str, Any]) -> list[Any]:
         numbers = [row["cells"][i][kind] for i, kind in columns]
-        return [value for x in numbers for value in (_perplexity(x), x and x["f1"])]
+        return [value for x in numbers for value in (perplexity(x), x and x["f1"])]
 
-    headers = [h for i, kind in columns for h in (f"{study.label(i)} {kind}", "F1")]
+    headers = [
+        h
+        for i, kind in columns
+        for h in (f"{study.label(i)} {kind}{facts_of(r['cells'][i][kind] for r in found)}", "F1")
+    ]
     return _by_method("", headers, found, cells, notes=[_TUNED] if found else ())
 
 
-def _nouns(study: Study, found: Rows) -> Section:
+def nouns(study: Study, found: Rows) -> Section:
     """Figure 2: ratios by interval, in new text and in the rest."""
     columns = [(i, kind) for i in study.intervals for kind in KINDS_OF_TEXT]
 
