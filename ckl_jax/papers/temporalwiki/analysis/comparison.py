@@ -4,7 +4,8 @@ The paper's numbers are of English Wikipedia of August to December 2021; those o
 stand beside those of our k-th.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ckl_jax.analysis.sections import Section
@@ -14,214 +15,142 @@ from ckl_jax.papers.temporalwiki.analysis import published as paper
 from ckl_jax.papers.temporalwiki.analysis.results import (
     Study,
     manifests,
-    method_label,
 )
 
-Numbers = Any  # as JSON holds them
-Made = tuple[list[Section], Numbers]
-_SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
+Made = tuple[list[Section], Any]  # sections, and the numbers as JSON holds them
+_DATES = ("08", "09", "10", "11", "12")
 _NO_NUMBERS = "The paper draws these numbers and does not print them."
+_ALIGNED = "The paper's examples are of TWiki-Probes-0910."
+_DIAGONAL = "Of this figure the paper prints the diagonal alone, in Table 3."
 
 
-def _months(study: Study) -> dict[str, str]:
-    """{interval: the paper's month of the update of the same rank}."""
-    return dict(zip(study.intervals, paper.MONTHS, strict=False))
+def _pairs(ours: Iterable[Any], theirs: Iterable[Any] | None) -> list[Any]:
+    """Ours, each with the paper's beside it."""
+    ours = list(ours)
+    return [x for pair in zip(ours, theirs or [None] * len(ours), strict=True) for x in pair]
 
 
-def _by_interval(
-    study: Study,
-    rows: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    cells: Callable[[Mapping[str, Any], str], Mapping[str, Any]],
-    printed: Callable[[str, str, str], str | None],
-    shown: Callable[[Any], Any] = report.perplexity,
-) -> list[Section]:
-    """A table for each interval: each method's numbers, and what the paper has of it.
-
-    Args:
-      study: for its intervals.
-      rows: one for each method.
-      names: of the numbers.
-      cells: (row, interval): {name: number}.
-      printed: (label of a method, month, name): of the paper.
-      shown: makes a table's cell of a number.
-    """
-    sections = []
-    for interval in study.intervals:
-        month = _months(study).get(interval)
-        about = [
-            _SHORT.get(n, n) + report.facts_of(cells(r, interval)[n] for r in rows) for n in names
-        ]
-        body = []
-        for row in rows:
-            label = method_label(row["method"])
-            line = [label]
-            for name in names:
-                known = month and label in paper.METHODS
-                line += [shown(cells(row, interval)[name])]
-                line += [printed(label, month, name) if known else None]
-            body.append(line)
-        headers = ["Method", *(h for n in about for h in (n, "Paper"))]
-        title = study.label(interval) + (f"; in the paper {month}" if month else "")
-        sections.append(Section(title, headers, body))
-    return sections
+def _month(study: Study, interval: str) -> str | None:
+    """The paper's months of the update of the same rank."""
+    return dict(zip(study.intervals, paper.MONTHS, strict=False)).get(interval)
 
 
 def table_1(study: Study) -> Made:
     found = tables.table_1(study)
     dates = sorted({date for i in study.intervals for date in i.split("-")})
-    names = _months(study) | dict(zip(dates, ("08", "09", "10", "11", "12"), strict=False))
-    rows = []
-    for row in found:
-        theirs = paper.TABLE_1.get(names.get(row["name"], ""), (None, None))
-        pairs = zip((row["articles"], row["tokens"]), theirs, strict=True)
-        name = f"{row['kind']} {row['name']}"
-        rows.append([name, *(x for pair in pairs for x in pair), row["words"]])
+    names = dict(zip(dates, _DATES, strict=False)) | {i: _month(study, i) for i in study.intervals}
+    rows = [
+        [
+            f"{row['kind']} {row['name']}",
+            *_pairs((row["articles"], row["tokens"]), paper.TABLE_1.get(names.get(row["name"]))),
+            row["words"],
+        ]
+        for row in found
+    ]
     headers = ["Corpus", "Articles", "Paper", "Tokens", "Paper", "Words"]
     return [Section("", headers, rows)], found
 
 
 def table_2(study: Study) -> Made:
     found = tables.of_probes(study, "table_2")
-    steps = ("initial", "aligned", "final")
     rows = []
     for row in found:
-        month = _months(study).get(row["interval"])
+        theirs = paper.TABLE_2.get(_month(study, row["interval"]), {})
         for kind in (c for c in CLASSES if c in row):
-            theirs = paper.TABLE_2[month].get(kind) if month else None
-            pairs = zip((row[kind][s] for s in steps), theirs or [None] * 3, strict=True)
-            rows.append([f"{study.label(row['interval'])} {kind}", *(x for p in pairs for x in p)])
-    headers = ["Facts of", *(h for s in steps for h in (s.capitalize(), "Paper"))]
+            label = f"{study.label(row['interval'])} {kind}"
+            rows.append([label, *_pairs(map(row[kind].get, report.STEPS), theirs.get(kind))])
+    headers = ["Facts of", *_pairs(map(str.capitalize, report.STEPS), ["Paper"] * 3)]
     return [Section("", headers, rows)], found
+
+
+def _columns(printed: Mapping[str, Any], of: Callable[[str], Any], names: Iterable[str], **shown):
+    """Columns of perplexities, in the order of the paper's table."""
+    return [
+        report.Column(
+            report.SHORT[name],
+            of(name),
+            printed=lambda label, month, n=n: printed[label][month][n],
+            **shown,
+        )
+        for n, name in enumerate(names)
+    ]
 
 
 def table_3(study: Study) -> Made:
     found = tables.table_3(study, tables.Perplexities(study))
-    sections = _by_interval(study, found, tuple(_SHORT), _of_table_3, _printed(paper.TABLE_3))
-    return [*sections, _time(found)], found
-
-
-def _of_table_3(row: Mapping[str, Any], interval: str) -> Mapping[str, Any]:
-    return row["intervals"][interval]
-
-
-def _printed(table: Mapping[str, Any]) -> Callable[[str, str, str], str | None]:
-    return lambda label, month, name: table[label][month][tuple(_SHORT).index(name)]
-
-
-def _time(found: Sequence[Mapping[str, Any]]) -> Section:
-    """The time of an update, as a fraction of Full's."""
-    seconds = {method_label(r["method"]): report.mean(r["cpu_seconds"].values()) for r in found}
-    rows = [
-        [label, mine, _fraction(mine, seconds.get("Full")), hours, _fraction(hours, 24.0)]
-        for label, mine in seconds.items()
-        if (hours := paper.HOURS.get(label)) is not None or mine
-    ]
-    headers = ["Method", "CPU s", "Of Full's", "Hours, paper", "Of Full's, paper"]
-    return Section("Time of an update", headers, rows)
-
-
-def _fraction(x: float | None, of: float | None) -> float | None:
-    return x / of if x is not None and of else None
+    columns = _columns(paper.TABLE_3, report.of_table_3, report.SHORT)
+    cost = report.costs_of(found)
+    rows = [[*row, paper.HOURS.get(row[0].text)] for row in cost.rows]
+    costs = Section("Cost of an update", [*cost.headers, "Paper, hours"], rows)
+    return [*report.by_interval(study, found, columns, beside=True), costs], found
 
 
 def table_4(study: Study) -> Made:
-    section = examples.aligned(study)
-    notes = [*section.notes, "The paper's examples are of TWiki-Probes-0910."]
-    return [Section("", section.headers, section.rows, notes, kind=section.kind)], []
+    return [examples.aligned(study), Section(notes=[_ALIGNED])], []
 
 
 def table_5(study: Study) -> Made:
     found = tables.light_tuned(study)
-    return _by_interval(
-        study, found, ("unchanged", "changed"), _of_kinds, _printed(paper.TABLE_5)
-    ), found
+    columns = _columns(paper.TABLE_5, report.of_cells, ("unchanged", "changed"))
+    return report.by_interval(study, found, columns, beside=True), found
 
 
 def table_6(study: Study) -> Made:
-    found, printed = tables.light_tuned(study), _printed(paper.TABLE_6)
-    shown = lambda x: x and x["f1"]  # noqa: E731
-    return _by_interval(study, found, ("unchanged", "changed"), _of_kinds, printed, shown), found
-
-
-def _of_kinds(row: Mapping[str, Any], interval: str) -> Mapping[str, Any]:
-    return row["cells"][interval]
+    found = tables.light_tuned(study)
+    names = ("unchanged", "changed")
+    columns = _columns(paper.TABLE_6, report.of_cells, names, shown=report.f1)
+    return report.by_interval(study, found, columns, beside=True), found
 
 
 def table_7(study: Study) -> Made:
-    made = {i: m.get("table_7_tuning", {}) for i, m in manifests(study, "probes").items()}
+    found = {i: m.get("table_7_tuning", {}) for i, m in manifests(study, "probes").items()}
     names = {"facts": "Size", "relations": "Relations", "max_repetition": "Most of one relation"}
     names |= {"subjects": "Subjects"}
     rows = [
-        [
-            f"{study.label(i)} {kind}",
-            *(
-                x
-                for pair in zip(map(of.get, names), paper.TABLE_7[kind], strict=True)
-                for x in pair
-            ),
-        ]
-        for i, of_kinds in made.items()
-        for kind, of in of_kinds.items()
-        if kind in paper.TABLE_7
+        [f"{study.label(i)} {kind}", *_pairs(map(of.get, names), paper.TABLE_7[kind])]
+        for i, kinds in found.items()
+        for kind, of in kinds.items()
     ]
-    headers = ["Facts of", *(h for name in names.values() for h in (name, "Paper"))]
-    return [Section("", headers, rows)], made
+    headers = ["Facts of", *_pairs(names.values(), ["Paper"] * 4)]
+    return [Section("", headers, rows)], found
 
 
 def figure_2(study: Study) -> Made:
     found = tables.proper_nouns(study)
-    section = report.nouns(study, found)
     drawn = Section("Proper nouns", notes=[_NO_NUMBERS], png=figures.plot_nouns(study, found))
-    return [drawn, section], found
+    return [drawn, *report.nouns(study, found).sections], found
 
 
 def figure_3(study: Study) -> Made:
     found = tables.table_3(study, tables.Perplexities(study))
     drawn = Section("Averages", png=figures.plot_averages(study, found))
-    parts = _by_interval(study, found, ("avg",), _of_table_3, _printed(paper.TABLE_3))
-    return [drawn, *parts], found
+    *_, average = _columns(paper.TABLE_3, report.of_table_3, report.SHORT)
+    return [drawn, *report.by_interval(study, found, [average], beside=True)], found
 
 
 def figure_4(study: Study) -> Made:
     found = tables.matrices(study, tables.Perplexities(study))
     drawn = Section(
-        "Temporal misalignment",
-        notes=["The paper prints the numbers of the diagonal only (in Table 3)."],
-        png=figures.plot_matrices(study, found),
+        "Temporal misalignment", notes=[_DIAGONAL], png=figures.plot_matrices(study, found)
     )
-    rows = [
-        [
-            method_label(method),
-            study.label(i),
-            report.perplexity(of[i][i]),
-            _on_diagonal(study, method, i),
-        ]
-        for method, of in found.items()
-        for i in study.intervals
-        if i in of
-    ]
-    diagonal = Section("The diagonal", ["Method", "Interval", "C", "Paper"], rows)
-    return [
-        drawn,
-        diagonal,
-        *(report.matrix_section(study, *item) for item in found.items()),
-    ], found
+    rows = [{"method": method, "cells": of} for method, of in found.items()]
+    _, changed, _ = _columns(paper.TABLE_3, report.of_table_3, report.SHORT)
+    own = dataclasses.replace(changed, of=lambda row, i: row["cells"].get(i, {}).get(i))
+    matrices = [report.matrix_section(study, *item) for item in found.items()]
+    return [drawn, *report.by_interval(study, rows, [own], beside=True), *matrices], found
 
 
-def _on_diagonal(study: Study, method: str, interval: str) -> str | None:
-    months = paper.TABLE_3.get(method_label(method), {})
-    return months.get(_months(study).get(interval, ""), [None, None])[1]
+def figure_6(study: Study) -> Made:
+    return _most_frequent(figures.types_of(tables.of_probes(study, "table_7")))
 
 
-def _fractions(of: Callable[[Iterable[Any]], Mapping[str, Any]]) -> Callable[[Study], Made]:
-    def figure(study: Study) -> Made:
-        counts = of(tables.of_probes(study, "table_7"))
-        return [
-            Section("Of all intervals", notes=[_NO_NUMBERS], png=figures.plot_fractions(counts))
-        ], counts
+def figure_7(study: Study) -> Made:
+    return _most_frequent(figures.relations_of(tables.of_probes(study, "table_7")))
 
-    return figure
+
+def _most_frequent(counts: Mapping[str, Any]) -> Made:
+    png = figures.plot_fractions(counts)
+    return [Section("Of all intervals", notes=[_NO_NUMBERS], png=png)], counts
 
 
 ANALYSES: dict[str, Callable[[Study], Made]] = {
@@ -235,6 +164,6 @@ ANALYSES: dict[str, Callable[[Study], Made]] = {
     "figure2": figure_2,
     "figure3": figure_3,
     "figure4": figure_4,
-    "figure6": _fractions(figures.types_of),
-    "figure7": _fractions(figures.relations_of),
+    "figure6": figure_6,
+    "figure7": figure_7,
 }

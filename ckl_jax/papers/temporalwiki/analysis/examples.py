@@ -45,7 +45,8 @@ def section(study: Study) -> Section:
     }
     rows = []
     for kind in _KINDS:
-        mine = sorted((key for key in shared if key[0] == kind), key=gains.__getitem__)
+        of_kind = (key for key in shared if scored[0][key]["kind"] == kind)
+        mine = sorted(of_kind, key=gains.__getitem__)
         for key in dict.fromkeys([*mine[-1:], *mine[:1]]):
             facts = [of[key] for of in scored]
             rows.append([*_fact(facts[0]), *(_answer(fact) for fact in facts)])
@@ -59,17 +60,18 @@ def _loss(row: Mapping[str, Any]) -> float:
 
 
 def _rows_of(model: Model, interval: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """{(kind, item): its row} of an interval, with answers where the model gave some."""
+    """{(class, item): its row} of an interval, with answers where the model gave some."""
     folders = [model.path, *sorted(model.path.glob(f"{LIGHT_TUNED}/{interval}_*"))]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for folder in (f for f in folders if any(f.glob("probes/rows_*.jsonl"))):
         for probe, scored in Run.open(folder).last.items():
-            if probe.rpartition("_")[0] == interval and scored.losses is not None:
+            of, _, kind = probe.rpartition("_")
+            if of == interval and scored.losses is not None:
                 losses = zip(scored.losses.nll, scored.losses.tokens, strict=True)
                 for item, row, (nll, tokens) in zip(scored.items, scored.rows, losses, strict=True):
                     # The losses are those of the model itself, not of its tuned copy.
-                    mine = rows.setdefault((row["kind"], item), {"nll": nll, "tokens": int(tokens)})
-                    mine |= row
+                    mine = rows.setdefault((kind, item), {"nll": nll, "tokens": int(tokens)})
+                    rows[kind, item] = {**row, **mine, "predictions": row.get("predictions")}
     return rows
 
 

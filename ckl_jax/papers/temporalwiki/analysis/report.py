@@ -23,7 +23,7 @@ from ckl_jax.analysis.sections import (
 )
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.files import atomic_write, read_json, write_file, write_json
-from ckl_jax.papers.temporalwiki.analysis import examples, promotion, tables
+from ckl_jax.papers.temporalwiki.analysis import examples, promotion, published, tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import (
     INITIAL,
@@ -63,7 +63,9 @@ _NOUNS = (
     "rest of its new snapshot; below 1 they are likelier than they were. 95 % intervals of a "
     "bootstrap over rows of text."
 )
-_SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
+_COLUMNS = 9  # of numbers, on a page
+STEPS = ("initial", "aligned", "final")  # of a class of facts (Table 2)
+SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
 
 
 def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
@@ -115,9 +117,8 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     )
     in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
     write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
-    for start in range(0, len(study.intervals), 3):  # as many as are read at once
-        part = dataclasses.replace(study, intervals=study.intervals[start : start + 3])
-        dataclasses.replace(section_3(part, made["table_3"]), title="", notes=()).show()
+    for part in scores.sections:
+        part.show()
     for matrix in matrices:
         matrix.show()
     sections = [
@@ -173,92 +174,117 @@ def _write_csv(path: Path, matrices: dict[str, Any]) -> None:
 # --- sections
 
 
-def _by_method(title: str, headers: list[str], found: Rows, cells: Callable, **about) -> Section:
-    """One row per method: its label and the `cells` of its numbers."""
-    rows = [[method_label(row["method"]), *cells(row)] for row in found]
-    return Section(title, ["Method", *headers], rows, **about)
-
-
-def section_3(study: Study, three: Rows) -> Section:
-    """Table 3: a row for each method, and Un, C and Avg of each interval."""
-    columns = [(i, name) for i in study.intervals for name in _SHORT]
-    ranks = {column: _ranks(three, *column) for column in columns}
-
-    def cells(row: dict[str, Any]) -> list[Any]:
-        ranked = [(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns]
-        return [*(perplexity(x, rank) for x, rank in ranked), *_costs(row)]
-
-    headers = [
-        f"{study.label(i)} {_SHORT[n]}{facts_of(r['intervals'][i][n] for r in three)}"
-        for i, n in columns
-    ]
-    headers += ["Trainable", "Total", *COSTS]
-    about = {"notes": [_LEGEND], "anchor": "scores"}
-    return _by_method("Perplexity of facts", headers, three, cells, **about)
-
-
-def _costs(row: dict[str, Any]) -> list[str]:
-    trained = bool(row["steps"])
-    means = (mean(row[name].values()) for name in ("flops", "cpu_seconds"))
-    return [compact(row["trainable"] if trained else None), compact(row["total"]), *costs(*means)]
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are known."""
-    known = [x for x in values if x is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _ranks(three: Rows, interval: str, name: str) -> dict[str, int]:
-    """{method: 1 for the best, 2 for the second}; ties share a rank."""
-    perplexities = {row["method"]: row["intervals"][interval][name] for row in three}
-    # Ranked as printed.
-    known = {m: rounded(c["value"]) for m, c in perplexities.items() if c}
-    best = sorted(set(known.values()))[:2] if len(known) > 1 else []
-    return {m: best.index(v) + 1 for m, v in known.items() if v in best}
-
-
-def facts_of(cells: Iterable[dict[str, Any] | None]) -> str:
-    """ ", n = 93" for a column's header: the number of facts, which its models share; or ""."""
-    numbers = {cell["facts"] for cell in cells if cell and "facts" in cell}
-    return (
-        ", n = " + " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)}))
-        if numbers
-        else ""
-    )
-
-
 def perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
     """A table's cell of a perplexity."""
     return estimate(x, lambda value: str(rounded(value)), rank=rank)
 
 
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column that a table of methods has for each interval.
+
+    Attributes:
+      name: in its header.
+      of: (row of a method, interval): its number, see `tables.Perplexities.cell`, or None.
+      shown: makes a cell of it.
+      printed: (label of a method, month): what the paper has.
+    """
+
+    name: str
+    of: Callable[[dict[str, Any], str], Any]
+    shown: Callable[[Any], Any] = perplexity
+    printed: Callable[[str, str], str | None] = lambda label, month: None
+
+
+def by_interval(
+    study: Study, rows: Rows, columns: Sequence[Column], beside: bool = False
+) -> list[Section]:
+    """Tables with a row for each method, of as many intervals as a page is wide.
+
+    Args:
+      study: for its intervals.
+      rows: of methods.
+      columns: of each interval.
+      beside: whether the paper's numbers stand beside ours, those of its k-th update beside the
+        k-th; each interval then has a table.
+    """
+    months = dict(zip(study.intervals, published.MONTHS, strict=False))
+    every = 1 if beside else max(1, _COLUMNS // max(1, len(columns)))
+    sections = []
+    for start in range(0, len(study.intervals) if rows else 0, every):
+        found = [(i, c) for i in study.intervals[start : start + every] for c in columns]
+        found = [(i, c) for i, c in found if beside or any(c.of(row, i) for row in rows)]
+        headers, body = ["Method"], [[method_label(row["method"])] for row in rows]
+        for i, column in found:
+            numbers = [column.of(row, i) for row in rows]
+            name = f"{column.name}{_facts_of(numbers)}"
+            headers += [name, "Paper"] if beside else [f"{study.label(i)} {name}"]
+            ranks = _ranks(numbers) if column.shown is perplexity else {}
+            for line, x in zip(body, numbers, strict=True):
+                shown = column.shown(x)
+                if x and (rank := ranks.get(rounded(x["value"])) if ranks else 0):
+                    shown = dataclasses.replace(shown, rank=rank)
+                known = beside and i in months and line[0] in published.METHODS
+                line += [shown, column.printed(line[0], months[i]) if known else None][: 1 + beside]
+        i = study.intervals[start]
+        title = study.label(i) + (f"; in the paper {months[i]}" if i in months else "")
+        sections.append(Section(title if beside else "", headers, body))
+    return sections
+
+
+def _ranks(numbers: Iterable[dict[str, Any] | None]) -> dict[Any, int]:
+    """{perplexity as printed: 1 for the best, 2 for the second}; ties share a rank."""
+    known = [rounded(x["value"]) for x in numbers if x]
+    return {x: n for n, x in enumerate(sorted(set(known))[:2], 1)} if len(known) > 1 else {}
+
+
+def _facts_of(numbers: Iterable[dict[str, Any] | None]) -> str:
+    """ ", n = 93" for a column's header: the number of facts, which its models share; or ""."""
+    counts = {x["facts"] for x in numbers if x and "facts" in x}
+    return f", n = {' to '.join(f'{n:,}' for n in sorted(counts))}" if counts else ""
+
+
+def of_table_3(name: str) -> Callable[[dict[str, Any], str], Any]:
+    """`Column.of` for a number of Table 3's rows."""
+    return lambda row, interval: row["intervals"][interval][name]
+
+
+def of_cells(name: str) -> Callable[[dict[str, Any], str], Any]:
+    """`Column.of` for a number of the rows of extra evaluations."""
+    return lambda row, interval: row["cells"][interval][name]
+
+
+def section_3(study: Study, three: Rows) -> Section:
+    """Table 3: a row for each method, and Un, C and Avg of each interval; and what it cost."""
+    columns = [Column(short, of_table_3(name)) for name, short in SHORT.items()]
+    parts = [*by_interval(study, three, columns), costs_of(three)]
+    return Section("Perplexity of facts", notes=[_LEGEND], sections=parts, anchor="scores")
+
+
+def costs_of(three: Rows) -> Section:
+    """Parameters of each method, and the means of the costs of its updates."""
+    rows = []
+    for row in three:
+        trained = compact(row["trainable"] if row["steps"] else None)
+        means = (_mean(row[name].values()) for name in ("flops", "cpu_seconds"))
+        rows.append([method_label(row["method"]), trained, compact(row["total"]), *costs(*means)])
+    return Section("", ["Method", "Trainable", "Total", *COSTS], rows)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [x for x in values if x is not None]
+    return sum(known) / len(known) if known else None
+
+
 def _kinds(study: Study, three: Rows) -> Section:
     """Perplexity of updated, new, deleted and ended facts separately."""
-    columns = [
-        (i, k)
-        for i in study.intervals
-        for k in tables.KINDS
-        if any(row["intervals"][i][k] for row in three)
-    ]
-
-    def cells(row: dict[str, Any]) -> list[Cell]:
-        return [perplexity(row["intervals"][i][k]) for i, k in columns]
-
-    headers = [
-        f"{study.label(i)} {k}{facts_of(r['intervals'][i][k] for r in three)}" for i, k in columns
-    ]
-    return _by_method(
-        "Updated, new, deleted and ended facts", headers, three, cells, anchor="kinds"
-    )
+    columns = [Column(kind, of_table_3(kind)) for kind in tables.KINDS]
+    title = "Updated, new, deleted and ended facts"
+    return Section(title, sections=by_interval(study, three, columns), anchor="kinds")
 
 
 def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section:
     """The misalignment matrix of a method (Figure 4)."""
-    headers = ["Updated by"]
-    headers += [
-        study.label(i) + facts_of(row[i] for row in matrix.values()) for i in study.intervals
-    ]
     rows = [
         [
             study.label(model) if model else "Initial",
@@ -266,51 +292,50 @@ def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section
         ]
         for model, row in matrix.items()
     ]
+    columns = {i: _facts_of(row[i] for row in matrix.values()) for i in study.intervals}
+    headers = ["Updated by", *(study.label(i) + n for i, n in columns.items())]
     title = f"{method_label(method)}: changed facts (columns) after each update (rows)"
     return Section(title, headers, rows)
 
 
 def _transfer(study: Study, found: Rows) -> Section:
     """FUAR of each update, and transfer over all of them."""
-
-    def cells(row: dict[str, Any]) -> list[str | None]:
-        over_time = (row["backward"], row["forward"])
-        return [
+    rows = [
+        [
+            method_label(row["method"]),
             *(ratio(x["value"]) if x else None for x in row["fuar"].values()),
-            *(None if x is None else f"{x:+.3f}" for x in over_time),
+            *(x if x is None else f"{x:+.3f}" for x in (row["backward"], row["forward"])),
         ]
-
-    headers = [f"FUAR {study.label(i)}" for i in study.intervals]
+        for row in found
+    ]
+    headers = ["Method", *(f"FUAR {study.label(i)}" for i in study.intervals)]
     headers += ["Backward transfer", "Forward transfer"]
-    about = {"notes": [_TRANSFER], "anchor": "transfer"}
-    return _by_method("Forgetting and transfer", headers, found, cells, **about)
+    return Section("Forgetting and transfer", headers, rows, [_TRANSFER], anchor="transfer")
 
 
 def _tuned(study: Study, found: Rows) -> Section:
     """Tables 5 and 6: perplexity and F1 of light-tuned models, by interval and class."""
-    columns = [(i, kind) for i in study.intervals for kind in ("unchanged", "changed")]
-
-    def cells(row: dict[str, Any]) -> list[Any]:
-        numbers = [row["cells"][i][kind] for i, kind in columns]
-        return [value for x in numbers for value in (perplexity(x), x and x["f1"])]
-
-    headers = [
-        h
-        for i, kind in columns
-        for h in (f"{study.label(i)} {kind}{facts_of(r['cells'][i][kind] for r in found)}", "F1")
+    columns = [
+        column
+        for kind in ("unchanged", "changed")
+        for column in (Column(kind, of_cells(kind)), Column("F1", of_cells(kind), f1))
     ]
-    return _by_method("", headers, found, cells, notes=[_TUNED] if found else ())
+    return Section("", notes=[_TUNED][: len(found)], sections=by_interval(study, found, columns))
+
+
+def f1(x: dict[str, Any] | None) -> float | None:
+    """A table's cell of F1, in percent."""
+    return x and x["f1"]
 
 
 def nouns(study: Study, found: Rows) -> Section:
     """Figure 2: ratios by interval, in new text and in the rest."""
-    columns = [(i, kind) for i in study.intervals for kind in KINDS_OF_TEXT]
 
-    def cells(row: dict[str, Any]) -> list[Cell]:
-        return [estimate(row["cells"][i][kind], "{:.3f}".format) for i, kind in columns]
+    def shown(x: dict[str, Any] | None) -> Cell:
+        return estimate(x, "{:.3f}".format)
 
-    headers = [f"{study.label(i)} {KINDS_OF_TEXT[kind]}" for i, kind in columns]
-    return _by_method("", headers, found, cells, notes=[_NOUNS] if found else ())
+    columns = [Column(name, of_cells(kind), shown) for kind, name in KINDS_OF_TEXT.items()]
+    return Section("", notes=[_NOUNS][: len(found)], sections=by_interval(study, found, columns))
 
 
 def _corpora(found: Rows) -> Section:
@@ -321,11 +346,9 @@ def _corpora(found: Rows) -> Section:
 
 def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
     """Facts left after each alignment step and filter, and their distribution over relations."""
-    steps = ("initial", "aligned", "final")
-    classes = [c for c in CLASSES if all(c in row for row in of_filters)]
-    columns = [(c, s) for c in classes for s in steps]
-    headers = ["Interval", *(f"{c.capitalize()}, {s}" for c, s in columns)]
-    rows = [[study.label(r["interval"]), *(r[c][s] for c, s in columns)] for r in of_filters]
+    classes = [(row, c) for row in of_filters for c in CLASSES if c in row]
+    rows = [[f"{study.label(r['interval'])} {c}", *map(r[c].get, STEPS)] for r, c in classes]
+    headers = ["Facts of", *map(str.capitalize, STEPS)]
     names = {
         "facts": "Facts",
         "relations": "Relations",
