@@ -11,8 +11,9 @@ from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.files import read_json_object
 from ckl_jax.papers.temporalwiki import study
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
+from ckl_jax.papers.temporalwiki.analysis.published import TITLES
 from ckl_jax.papers.temporalwiki.analysis.results import RECORD, load
-from ckl_jax.papers.temporalwiki.settings import TITLES, Updates
+from ckl_jax.papers.temporalwiki.settings import Updates
 
 _TUNED, _NOUNS = ("table5", "table6", "table7"), ("figure2",)
 _OF_MODELS = ("table3", "figure2", "figure3", "figure4")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.options import Names
+from ckl_jax.papers.temporalwiki.analysis.published import TITLES
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL
 from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_SUBJECT_FRACTION
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval
@@ -208,20 +209,6 @@ def _of_family(updates: Updates, bindings: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{name}.{k} = {v!r}" for k, v in fields if k not in RUN_FIELDS)
 
 
-TITLES = {
-    "table1": "articles and tokens of snapshots and diffsets",
-    "table2": "facts that are left after alignment and filters",
-    "table3": "perplexity of unchanged and changed facts, and the time of an update",
-    "table4": "changed facts with the new text that states them",
-    "table5": "perplexity of facts after light-tuning",
-    "table6": "F1 after light-tuning",
-    "table7": "facts to tune on",
-    "figure2": "perplexity of proper nouns relative to Initial, in new text and in the rest",
-    "figure3": "average perplexity of unchanged and changed facts",
-    "figure4": "temporal misalignment: each model on the changed facts of each interval",
-    "figure6": "types of subjects and objects",
-    "figure7": "relations",
-}
 PAPER_EXPERIMENTS = Experiments(
     titles={f"temporalwiki/{name}": title for name, title in TITLES.items()},
     settings=Updates,

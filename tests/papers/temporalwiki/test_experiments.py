@@ -7,7 +7,7 @@ from ckl_jax.files import write_json
 from ckl_jax.papers.temporalwiki import experiments
 from ckl_jax.papers.temporalwiki.analysis import published, results
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
-from ckl_jax.papers.temporalwiki.settings import TITLES, Updates
+from ckl_jax.papers.temporalwiki.settings import Updates
 from tests.papers.temporalwiki.analysis.temporalwiki_study import INTERVALS, METHODS, write_study
 
 
@@ -65,10 +65,6 @@ def test_more_intervals_than_the_papers_have_no_numbers_of_it(study):
     *intervals, _ = ANALYSES["table3"](longer)[0]
     assert intervals[-1].title == longer.label(INTERVALS[-1])
     assert {row[2] for row in _texts(intervals[-1])} == {"–"}
-
-
-def test_every_experiment_has_an_analysis_and_a_title():
-    assert list(ANALYSES) == list(TITLES)
 
 
 @pytest.mark.parametrize("name, tuned", [("table3", 7), ("table5", 500), ("figure2", 7)])

@@ -153,17 +153,11 @@ def _most_frequent(counts: Mapping[str, Any]) -> Made:
     return [Section("Of all intervals", notes=[_NO_NUMBERS], png=png)], counts
 
 
-ANALYSES: dict[str, Callable[[Study], Made]] = {
-    "table1": table_1,
-    "table2": table_2,
-    "table3": table_3,
-    "table4": table_4,
-    "table5": table_5,
-    "table6": table_6,
-    "table7": table_7,
-    "figure2": figure_2,
-    "figure3": figure_3,
-    "figure4": figure_4,
-    "figure6": figure_6,
-    "figure7": figure_7,
-}
+ANALYSES: Mapping[str, Callable[[Study], Made]] = dict(
+    zip(
+        paper.TITLES,
+        (table_1, table_2, table_3, table_4, table_5, table_6, table_7)
+        + (figure_2, figure_3, figure_4, figure_6, figure_7),
+        strict=True,
+    )
+)

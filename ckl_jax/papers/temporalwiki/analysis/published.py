@@ -1,5 +1,19 @@
-"""The numbers that TemporalWiki printed (EMNLP 2022), by model and month."""
+"""What TemporalWiki printed (EMNLP 2022): its tables and figures, numbers by model and month."""
 
+TITLES = {
+    "table1": "articles and tokens of snapshots and diffsets",
+    "table2": "facts that are left after alignment and filters",
+    "table3": "perplexity of unchanged and changed facts, and the time of an update",
+    "table4": "changed facts with the new text that states them",
+    "table5": "perplexity of facts after light-tuning",
+    "table6": "F1 after light-tuning",
+    "table7": "facts to tune on",
+    "figure2": "perplexity of proper nouns relative to Initial, in new text and in the rest",
+    "figure3": "average perplexity of unchanged and changed facts",
+    "figure4": "temporal misalignment: each model on the changed facts of each interval",
+    "figure6": "types of subjects and objects",
+    "figure7": "relations",
+}
 MONTHS = ("0809", "0910", "1011", "1112")
 METHODS = ("Initial", "Full", "Diff", "RecAdam", "Mix-Review", "LoRA", "K-Adapter")
 
