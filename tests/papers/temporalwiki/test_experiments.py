@@ -23,7 +23,7 @@ def _texts(section):
 def test_table_3_has_the_papers_numbers_beside_ours(study):
     *intervals, cost = ANALYSES["table3"](study)[0]
     assert [s.title for s in intervals] == [
-        f"{study.label(i)}; in the paper {month}"
+        f"{study.label(i)} (in the paper: {month})"
         for i, month in zip(INTERVALS, published.MONTHS, strict=True)
     ]
     for section in intervals:
@@ -63,7 +63,7 @@ def test_more_intervals_than_the_papers_have_no_numbers_of_it(study):
         study.root, study.settings, ("20210701-20210801", *INTERVALS), study.initial, study.models
     )
     *intervals, _ = ANALYSES["table3"](longer)[0]
-    assert intervals[-1].title == longer.label(INTERVALS[-1])
+    assert intervals[-1].title == f"{longer.label(INTERVALS[-1])} (in the paper: none)"
     assert {row[2] for row in _texts(intervals[-1])} == {"–"}
 
 

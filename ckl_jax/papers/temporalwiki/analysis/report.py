@@ -208,34 +208,35 @@ def by_interval(
       beside: whether the paper's numbers stand beside ours, those of its k-th update beside the
         k-th; each interval then has a table.
     """
-    months = dict(zip(study.intervals, published.MONTHS, strict=False))
-    every = 1 if beside else max(1, _COLUMNS // max(1, len(columns)))
+    months = dict(zip(study.intervals, published.MONTHS, strict=False)) if beside else {}
+    every = 1 if beside else max(1, _COLUMNS // len(columns))
     sections = []
     for start in range(0, len(study.intervals) if rows else 0, every):
-        found = [(i, c) for i in study.intervals[start : start + every] for c in columns]
-        found = [(i, c) for i, c in found if beside or any(c.of(row, i) for row in rows)]
+        part = study.intervals[start : start + every]
         headers, body = ["Method"], [[method_label(row["method"])] for row in rows]
-        for i, column in found:
+        for i, column in ((i, c) for i in part for c in columns):
             numbers = [column.of(row, i) for row in rows]
             name = f"{column.name}{_facts_of(numbers)}"
+            if not beside and not any(numbers):
+                continue
             headers += [name, "Paper"] if beside else [f"{study.label(i)} {name}"]
-            ranks = _ranks(numbers) if column.shown is perplexity else {}
-            for line, x in zip(body, numbers, strict=True):
-                shown = column.shown(x)
-                if x and (rank := ranks.get(rounded(x["value"])) if ranks else 0):
-                    shown = dataclasses.replace(shown, rank=rank)
-                known = beside and i in months and line[0] in published.METHODS
+            for line, shown in zip(body, _cells(column, numbers), strict=True):
+                known = i in months and line[0] in published.METHODS
                 line += [shown, column.printed(line[0], months[i]) if known else None][: 1 + beside]
-        i = study.intervals[start]
-        title = study.label(i) + (f"; in the paper {months[i]}" if i in months else "")
-        sections.append(Section(title if beside else "", headers, body))
+        titles = [f"{study.label(i)} (in the paper: {months.get(i, 'none')})" for i in part]
+        sections.append(Section(titles[0] if beside else "", headers, body))
     return sections
 
 
-def _ranks(numbers: Iterable[dict[str, Any] | None]) -> dict[Any, int]:
-    """{perplexity as printed: 1 for the best, 2 for the second}; ties share a rank."""
-    known = [rounded(x["value"]) for x in numbers if x]
-    return {x: n for n, x in enumerate(sorted(set(known))[:2], 1)} if len(known) > 1 else {}
+def _cells(column: Column, numbers: Sequence[dict[str, Any] | None]) -> list[Any]:
+    """The cells of a column; the best perplexity is bold, the second underlined; ties share."""
+    shown = [column.shown(x) for x in numbers]
+    if column.shown is not perplexity or sum(map(bool, numbers)) < 2:
+        return shown
+    # Ranked as printed.
+    best = sorted({rounded(x["value"]) for x in numbers if x})[:2]
+    ranks = [1 + best.index(v) if x and (v := rounded(x["value"])) in best else 0 for x in numbers]
+    return [dataclasses.replace(c, rank=rank) for c, rank in zip(shown, ranks, strict=True)]
 
 
 def _facts_of(numbers: Iterable[dict[str, Any] | None]) -> str:
