@@ -11,9 +11,7 @@ import pytest
 from ckl_jax.data.compressed import BLOCK_BYTES, read_blocks
 from ckl_jax.errors import UserError
 
-
-def _content(mega_bytes):
-    return np.random.default_rng(0).integers(97, 105, mega_bytes << 20, np.uint8).tobytes()
+CONTENT = np.random.default_rng(0).integers(97, 105, 1 << 20, np.uint8).tobytes()  # 2 blocks
 
 
 @pytest.fixture(params=["as installed", "fails midway", "not installed"])
@@ -42,7 +40,7 @@ def library(request, monkeypatch):
 
 @pytest.mark.parametrize("streams", [1, 3])
 def test_content_is_the_same(library, tmp_path, streams):
-    content = _content(2)
+    content = CONTENT
     cut = len(content) // streams + 1
     path = tmp_path / "a.bz2"
     parts = [content[i : i + cut] for i in range(0, len(content), cut)]
@@ -52,7 +50,7 @@ def test_content_is_the_same(library, tmp_path, streams):
 
 @pytest.mark.parametrize("harm", ["cut", "damaged"])
 def test_bad_files_are_named_as_by_one_decoder(library, tmp_path, harm):
-    packed = bytearray(bz2.compress(_content(2)))
+    packed = bytearray(bz2.compress(CONTENT))
     if harm == "cut":
         del packed[len(packed) * 3 // 4 :]
     else:

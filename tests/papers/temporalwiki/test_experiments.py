@@ -82,3 +82,17 @@ def test_a_dry_run_lists_the_trainings(tmp_path, capsys):
     argv = ["experiment", "temporalwiki/table3", f"--out={out}", "--size=tiny", "--months=3"]
     assert ckl.main([*argv, "--methods=diff", "--dry-run"]) == 0
     assert capsys.readouterr().out.count("to do") == 3 and not out.exists()
+
+
+@pytest.mark.slow
+def test_a_llama_from_dumps_to_tables(tmp_path):
+    """Table 5 trains what is missing; Table 3 of the same folder then trains nothing."""
+    argv = [f"--out={tmp_path}", "--size=tiny", "--months=2", "--jobs=1", "--architecture=llama"]
+    argv += ["--methods=diff", "--gin=EPOCHS=1", "--light-tuning=9"]
+    assert ckl.main(["experiment", "temporalwiki/table5", *argv]) == 0
+    assert "| Diff | " in (tmp_path / "temporalwiki-table5.md").read_text()
+    trained = sorted(p.stat().st_mtime_ns for p in tmp_path.rglob("summary.json"))
+    assert len(trained) == 2 + 2 * 2  # Initial, Diff, and both tuned on both classes
+    assert ckl.main(["experiment", "temporalwiki/table3", *argv]) == 0
+    assert sorted(p.stat().st_mtime_ns for p in tmp_path.rglob("summary.json")) == trained
+    assert "family = 'llama'" in (tmp_path / "initial" / "config.gin").read_text()
