@@ -15,8 +15,8 @@ from ckl_jax.papers.temporalwiki.analysis.published import TITLES
 from ckl_jax.papers.temporalwiki.analysis.results import RECORD, load
 from ckl_jax.papers.temporalwiki.settings import Updates
 
-_TUNED, _NOUNS = ("table5", "table6", "table7"), ("figure2",)
-_OF_MODELS = ("table3", "figure2", "figure3", "figure4")
+_UNTIL = dict.fromkeys(("table5", "table6"), study.ALL)  # of others, the data suffice
+_UNTIL |= dict.fromkeys(("table3", "figure2", "figure3", "figure4"), study.MODELS)
 _LEAD = "Intervals below a perplexity are of 95 % over facts; n is their number."
 
 
@@ -30,7 +30,7 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
       UserError: as `study.run`.
     """
     key = name.rpartition("/")[2]
-    until = study.MODELS if key in _OF_MODELS else study.ALL if key in _TUNED[:2] else study.DATA
+    until = _UNTIL.get(key, study.DATA)
     study.run(_settings(key, updates), progress, until=until)
     sections, numbers = ANALYSES[key](load(updates.root, trained=until != study.DATA))
     return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, _LEAD)
@@ -38,7 +38,8 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
 
 def describe(name: str, updates: Updates) -> list[str]:
     """The steps of `ckl temporalwiki` that the experiment is made of; writes nothing."""
-    return study.describe(_settings(name.rpartition("/")[2], updates))
+    key = name.rpartition("/")[2]
+    return study.describe(_settings(key, updates), _UNTIL.get(key, study.DATA))
 
 
 def _settings(key: str, updates: Updates) -> Updates:
@@ -49,8 +50,8 @@ def _settings(key: str, updates: Updates) -> Updates:
     """
     record = updates.root / RECORD
     before = read_json_object(record) if record.is_file() else {"light_tuning": 500}
-    tuning = 500 if key in _TUNED else before.get("light_tuning", 0)
-    nouns = before.get("proper_nouns", 0) or (10_000 if key in _NOUNS else 0)
+    tuning = 500 if key in ("table5", "table6", "table7") else before.get("light_tuning", 0)
+    nouns = before.get("proper_nouns", 0) or (10_000 if key == "figure2" else 0)
     return dataclasses.replace(
         updates,
         light_tuning=updates.light_tuning or tuning,

@@ -333,8 +333,8 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
     return macros
 
 
-def describe(updates: Updates) -> list[str]:
-    """The steps that `run` would take, one line each; writes nothing.
+def describe(updates: Updates, until: str = ALL) -> list[str]:
+    """The steps that `run` would take, one line each; writes nothing. Light-tunings have none.
 
     Raises:
       UserError: as `run`.
@@ -345,7 +345,7 @@ def describe(updates: Updates) -> list[str]:
     lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
     for interval in data.intervals:
         lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")
-    for model in models(data):
+    for model in models(data) if until != DATA else ():
         planned = training(data, model)
         state = "done" if planned.is_done else "to do"
         start = f", from {planned.after[0]}" if planned.after else ""
