@@ -75,7 +75,7 @@ def run(
             return verdicts
         if until == DATA:
             return ()
-        _train(study, data, tuned=until == ALL)
+        _train(study, data, until == ALL)
         study.step("Report")
         from ckl_jax.papers.temporalwiki.analysis.report import write_report
 
