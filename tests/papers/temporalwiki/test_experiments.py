@@ -27,7 +27,7 @@ def test_table_3_has_the_papers_numbers_beside_ours(study):
         for i, month in zip(INTERVALS, published.MONTHS, strict=True)
     ]
     for section in intervals:
-        assert section.headers[:3] == ["Method", "Un, n = 2", "Paper"]
+        assert section.headers[:3] == ["Method", "Un, n\u00a0=\u00a02", "Paper"]
         for label, *numbers in _texts(section):
             assert numbers[::2] == numbers[1::2], label  # whose losses are those of the paper
     assert _texts(cost)[1][0] == "Full" and _texts(cost)[1][-1] == "24.00"

@@ -187,12 +187,14 @@ class Column:
       name: in its header.
       of: (row of a method, interval): its number, see `tables.Perplexities.cell`, or None.
       shown: makes a cell of it.
+      ranked: whether the lowest perplexities are marked.
       printed: (label of a method, month): what the paper has.
     """
 
     name: str
     of: Callable[[dict[str, Any], str], Any]
     shown: Callable[[Any], Any] = perplexity
+    ranked: bool = True
     printed: Callable[[str, str], str | None] = lambda label, month: None
 
 
@@ -231,7 +233,7 @@ def by_interval(
 def _cells(column: Column, numbers: Sequence[dict[str, Any] | None]) -> list[Any]:
     """The cells of a column; the best perplexity is bold, the second underlined; ties share."""
     shown = [column.shown(x) for x in numbers]
-    if column.shown is not perplexity or sum(map(bool, numbers)) < 2:
+    if not column.ranked or column.shown is not perplexity or sum(map(bool, numbers)) < 2:
         return shown
     # Ranked as printed.
     best = sorted({rounded(x["value"]) for x in numbers if x})[:2]
@@ -242,7 +244,7 @@ def _cells(column: Column, numbers: Sequence[dict[str, Any] | None]) -> list[Any
 def _facts_of(numbers: Iterable[dict[str, Any] | None]) -> str:
     """ ", n = 93" for a column's header: the number of facts, which its models share; or ""."""
     counts = {x["facts"] for x in numbers if x and "facts" in x}
-    return f", n = {' to '.join(f'{n:,}' for n in sorted(counts))}" if counts else ""
+    return f", n\u00a0=\u00a0{' to '.join(f'{n:,}' for n in sorted(counts))}" if counts else ""
 
 
 def of_table_3(name: str) -> Callable[[dict[str, Any], str], Any]:
@@ -279,7 +281,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _kinds(study: Study, three: Rows) -> Section:
     """Perplexity of updated, new, deleted and ended facts separately."""
-    columns = [Column(kind, of_table_3(kind)) for kind in tables.KINDS]
+    # Of deleted and ended facts, a lower perplexity is no better.
+    columns = [Column(kind, of_table_3(kind), ranked=False) for kind in tables.KINDS]
     title = "Updated, new, deleted and ended facts"
     return Section(title, sections=by_interval(study, three, columns), anchor="kinds")
 

@@ -49,8 +49,8 @@ def test_the_best_of_a_column_is_marked(root):
     study = results.load(root)
     table, *_ = section_3(study, table_3(study, Perplexities(study, samples=20))).sections
     assert table.headers[1:4] == [
-        "0801-0901 Un, n = 2",
-        "0801-0901 C, n = 4",
+        "0801-0901 Un, n\u00a0=\u00a02",
+        "0801-0901 C, n\u00a0=\u00a04",
         "0801-0901 Avg",
     ]
     first = {row[0].text: row[2].rank for row in table.rows}  # changed facts of 0809
