@@ -105,8 +105,12 @@ class Claim:
 def make_again(kind: "Kind", out: str | Path, settings: Mapping[str, Any], command: str) -> str:
     """Half a sentence that says how to make what a folder lacks."""
     words = shlex.split(command)
-    given = {flag: settings.get(flag) for flag in kind.flags}
-    words += [w for f, v in given.items() if v is not None for w in (f"--{f}", str(v))]
+    given = settings.get("options") or {flag: settings.get(flag) for flag in kind.flags}
+    for name, value in given.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is not None and flag not in words:
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            words += [flag, *map(str, values)]
     words += [f"--gin.{binding}" for binding in settings.get("bindings") or ()]
     return f"make it by `{shlex.join([*words, '--out', str(out)])}`"
 
@@ -121,7 +125,7 @@ class Kind:
       record: the file with a folder's settings, by which it is known.
       claims: in the order of the paper.
       read: (folder, B, seed of the bootstrap): the numbers of its finished runs.
-      flags: settings that the command takes by their names.
+      flags: settings that the command takes by their names, if the record has no "options".
       commands: {first part of a key: command}, where it is not `command` that makes the numbers.
       world: settings that say which world or corpus the runs are of.
       free: settings that may differ between seeds.

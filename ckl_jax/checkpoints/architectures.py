@@ -1,11 +1,22 @@
 """The registered architectures, by configuration class and by Hugging Face's `model_type`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from ckl_jax import checks
 from ckl_jax.checkpoints import from_haiku, hf_bert, hf_decoder, hf_gpt2, hf_modernbert, hf_t5
 from ckl_jax.checkpoints.architecture import Architecture, Config
 from ckl_jax.errors import UserError
+from ckl_jax.models.decoder_only import DecoderOnlyModel
 
+SIZES = {  # here: in `config.json`
+    "vocab_size": "vocab_size",
+    "emb_dim": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "head_dim": "head_dim",
+    "mlp_dim": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "max_positions": "max_position_embeddings",
+}
 _registered: dict[type, Architecture] = {}
 
 
@@ -57,13 +68,41 @@ def of_model_type(model_type: str) -> Architecture:
       UserError: none is registered for it.
     """
     for architecture in known():
-        if model_type in _model_types(architecture):
+        if model_type in _types(architecture):
             return architecture
-    types = [f"{a.name} ({', '.join(_model_types(a))})" for a in known() if a.hugging_face]
+    types = [f"{a.name} ({', '.join(_types(a))})" for a in known() if a.hugging_face]
     raise UserError(
         f"config.json says model_type {model_type!r}: only {', '.join(types)} can be imported. "
         f"{_REGISTER}"
     )
+
+
+def decoder_of(model_type: str) -> Architecture:
+    """The decoder-only architecture of a `model_type`.
+
+    Raises:
+      UserError: none is registered for it.
+    """
+    decoders = {t: a for a in known() if issubclass(a.model, DecoderOnlyModel) for t in _types(a)}
+    checks.require_choice(decoders, **{"The architecture": model_type})
+    return decoders[model_type]
+
+
+def new_config(model_type: str, sizes: Mapping[str, int]) -> Config:
+    """The configuration of a new model of a family of decoders, as its `config.json` would say.
+
+    Args:
+      model_type: at Hugging Face.
+      sizes: `vocab_size`, `emb_dim`, `num_heads`, `head_dim`, `mlp_dim`, `num_layers` and
+        `max_positions`.
+
+    Raises:
+      UserError: no decoder is registered for it, or it cannot have such sizes.
+    """
+    settings = {there: sizes[here] for here, there in SIZES.items()}
+    heads = {"num_key_value_heads": sizes["num_heads"]}  # as many, whatever the family's default
+    form = decoder_of(model_type).require_hugging_face()
+    return form.config_from_hf({"model_type": model_type, **settings, **heads})
 
 
 def of_gin_names(names: Collection[str], source: str) -> Architecture:
@@ -95,7 +134,7 @@ def _unknown(problem: str) -> UserError:
     return UserError(f"{problem}; there are {listed}. {_REGISTER}")
 
 
-def _model_types(architecture: Architecture) -> tuple[str, ...]:
+def _types(architecture: Architecture) -> tuple[str, ...]:
     form = architecture.hugging_face
     return form.model_types if form else ()
 
@@ -106,7 +145,7 @@ def _identity(architecture: Architecture) -> tuple[str, str]:
 
 
 def _claims(architecture: Architecture) -> set[str]:
-    return {architecture.gin_name, *_model_types(architecture)}
+    return {architecture.gin_name, *_types(architecture)}
 
 
 # Ours register here rather than at import of their modules, so that the order is fixed.

@@ -117,14 +117,14 @@ class Entity:
         return next((s.item for s in self.statements if s.property == INSTANCE_OF), "")
 
 
-def entity_lines(path: str | os.PathLike) -> Iterator[Line]:
-    """Yields the lines with an entity, without their trailing comma.
+def entity_lines(path: str | os.PathLike, threads: int = 1) -> Iterator[Line]:
+    """Yields the lines with an entity, without their trailing comma; see `read_blocks`.
 
     Raises:
       UserError: the file is truncated or damaged, or its list is not closed.
     """
     opened, closed, number, offset = False, False, 0, 0
-    for number, offset, line in read_lines(path):
+    for number, offset, line in read_lines(path, threads=threads):
         line = line.strip().rstrip(b",")
         if line == b"[":
             opened = True

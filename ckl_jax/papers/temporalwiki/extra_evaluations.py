@@ -7,6 +7,7 @@ and in the rest of its new snapshot. See docs/temporalwiki_evaluation.md.
 """
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from ckl_jax.train.subprocess_runs import Training
 TUNING = "temporalwiki_light_tune.gin"
 TUNED_CLASSES = ("unchanged", "changed")
 _BATCH = "LIGHT_TUNE_BATCH"
+_OF_MODEL = re.compile(r"(?!configs\.)\w+\.\w+Config\.")  # bindings of a model's configuration
 
 
 def check(updates: Updates) -> None:
@@ -48,7 +50,7 @@ def check(updates: Updates) -> None:
 def _bindings(updates: Updates) -> list[str]:
     # The paper's rate hardly moves so small a model.
     small = [] if updates.model else ["LIGHT_TUNE_RATE = 1e-3", f"{_BATCH} = 8"]
-    return [*small, *updates.tuning_bindings]
+    return [*filter(_OF_MODEL.match, updates.training_bindings), *small, *updates.tuning_bindings]
 
 
 def _wanted_batch(updates: Updates) -> int:
@@ -70,13 +72,13 @@ def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
     return trainings
 
 
-def wanted(data: Data, models: Sequence[Model]) -> list[Training]:
-    """The requested tunings and evaluations of finished models."""
+def wanted(data: Data, models: Sequence[Model], tuned: bool = True) -> list[Training]:
+    """The requested tunings (where `tuned`) and evaluations of finished models."""
     trainings, batch = [], _wanted_batch(data.updates)
     for model in models:
         # Initial is evaluated on every interval, an updated model on its own.
         own = [i for i in data.intervals if model.interval in (None, i)]
-        if data.updates.light_tuning:
+        if tuned and data.updates.light_tuning:
             trainings += _tunings(data, model, own, batch)
         if data.updates.proper_nouns:
             trainings.append(_nouns(data, model, own))

@@ -1,16 +1,18 @@
 """The settings of `ckl temporalwiki`, and the gin files that they choose."""
 
 import dataclasses
+import functools
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.options import Names
+from ckl_jax.papers.temporalwiki.analysis.published import TITLES
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL
 from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_SUBJECT_FRACTION
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval
-from ckl_jax.train.studies import StudySettings
+from ckl_jax.train.studies import Experiments, StudySettings, gin_values
 from ckl_jax.world.facts import World
 from ckl_jax.world.timeline import make_world
 
@@ -19,6 +21,8 @@ ALIASES = {"diff": "vanilla"}  # the paper's name
 SIZES = {"tiny": ("temporalwiki_tiny.gin",), "small": ()}  # gin files of the model
 _WORLD = "small"  # of the simulated worlds the smallest in which a month has some news
 PAPER = "temporalwiki_paper.gin"  # of an imported model
+GPT2 = "gpt2"  # the paper's architecture, that of the gin files
+_LEFT_OUT = ("out", "jobs", "methods", "bindings")  # of `Updates.options`
 _TUNING = "LIGHT_TUNE_"  # how gin macros of light-tuning begin
 
 
@@ -51,6 +55,8 @@ class Updates(StudySettings):
         FOLDER/YYYYMMDD, or one FOLDER for all its dates; by default the simulated world's.
       methods: Methods, each a gin file temporalwiki_METHOD.gin; "all" is the paper's.
       size: Size of a new model.
+      architecture: Architecture of a new model, by its model_type at Hugging Face: gpt2, or that of
+        another decoder, such as llama, qwen3 or gemma3_text.
       months: Dumps of the simulated world.
       model: Folder of `ckl import-hf` to start from; by default a new model is trained.
       initial_epochs: Passes over the first snapshot; by default the gin files', and 4 with --model;
@@ -83,6 +89,7 @@ class Updates(StudySettings):
     snapshots: tuple[str, ...] = ()
     methods: Names = METHODS
     size: Literal[*SIZES] = "small"
+    architecture: str = GPT2
     months: int = 4
     model: str | None = None
     initial_epochs: int | None = None
@@ -116,6 +123,8 @@ class Updates(StudySettings):
         epochs = {"--initial-epochs": self.initial_epochs}
         extra = {"--light-tuning": self.light_tuning, "--proper-nouns": self.proper_nouns}
         checks.require_int(0, **epochs, **extra)
+        if self.model and self.architecture != GPT2:
+            raise UserError("--model brings its architecture; leave --architecture out.")
         if self.initial_epochs == 0 and not self.model:
             raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
         if self.proper_nouns and (self.legacy or self.unsorted):
@@ -129,13 +138,20 @@ class Updates(StudySettings):
         return default if self.unchanged_fraction is None else self.unchanged_fraction
 
     @property
+    def options(self) -> dict[str, Any]:
+        """What `ckl temporalwiki` was given of the settings that all its models share."""
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name not in _LEFT_OUT}
+        return {k: getattr(self, k) for k, v in defaults.items() if getattr(self, k) != v}
+
+    @property
     def vocabulary(self) -> Path:
         """The file of the vocabulary of a new model."""
         return self.root / "data" / "vocabulary.model"
 
     @property
     def training_bindings(self) -> list[str]:
-        return [b for b in self.bindings if not b.startswith(_TUNING)]
+        own = [b for b in self.bindings if not b.startswith(_TUNING)]
+        return own if self.architecture == GPT2 else [*_of_family(self, tuple(own)), *own]
 
     @property
     def tuning_bindings(self) -> list[str]:
@@ -153,6 +169,10 @@ class Updates(StudySettings):
     def gin_files(self, method: str) -> list[str]:
         """The gin files of a method or of the Initial model, most general first."""
         names = [f"temporalwiki_{method}.gin", "data/temporalwiki_snapshots.gin"]
+        if self.architecture != GPT2:
+            from ckl_jax.checkpoints import architectures  # slow
+
+            names.insert(1, architectures.decoder_of(self.architecture).gin_file)
         if not self.model:
             return [*names, *SIZES[self.size]]
         # Later files overlay earlier ones: the imported model's sizes come last.
@@ -162,3 +182,35 @@ class Updates(StudySettings):
     def is_untrained(self, method: str) -> bool:
         """Whether the Initial model is --model without further training."""
         return method == INITIAL and self.initial_epochs == 0
+
+
+@functools.lru_cache(maxsize=1)
+def _of_family(updates: Updates, bindings: tuple[str, ...]) -> tuple[str, ...]:
+    """Gin bindings of a decoder of --architecture, of the size that the gin files give a GPT-2.
+
+    Sizes that the user binds count, for other fields follow from them (Gemma's factor of the
+    embedding).
+
+    Raises:
+      UserError: no decoder has the name, or it cannot have such sizes.
+    """
+    from ckl_jax.checkpoints import architectures  # slow
+    from ckl_jax.checkpoints.architecture import RUN_FIELDS
+    from ckl_jax.config import gin_scan
+
+    macros = {"VOCABULARY_PATH": "", "CACHE_DIRS": (), "INITIAL_CHECKPOINT_PATH": None}
+    of_size = dataclasses.replace(updates, architecture=GPT2, bindings=())
+    usual = gin_scan.model_config(gin_values(of_size.gin_files(INITIAL), macros))
+    values = gin_values(updates.gin_files(INITIAL), macros, bindings)
+    name = architectures.decoder_of(updates.architecture).gin_name
+    sizes = {f: values.get(f"{name}.{f}", values[f"{usual}.{f}"]) for f in architectures.SIZES}
+    config = architectures.new_config(updates.architecture, sizes)
+    fields = dataclasses.asdict(config).items()
+    return tuple(f"{name}.{k} = {v!r}" for k, v in fields if k not in RUN_FIELDS)
+
+
+PAPER_EXPERIMENTS = Experiments(
+    titles={f"temporalwiki/{name}": title for name, title in TITLES.items()},
+    settings=Updates,
+    module="ckl_jax.papers.temporalwiki.experiments",
+)

@@ -32,6 +32,7 @@ from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.months import month_starts
 
+DATA, MODELS, ALL = "data", "models", "all"  # parts of a study, each with those before it
 _TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
 _INCLUDES_TRAINING = re.compile(rf"^include '{_TRAINING}'", re.MULTILINE)
 _SENTINELS = 100
@@ -40,7 +41,10 @@ _REVIEWS = "mix_review.mix_review.ratio"
 
 
 def run(
-    updates: Updates, progress: Progress = no_progress, condition: Gate | None = None
+    updates: Updates,
+    progress: Progress = no_progress,
+    condition: Gate | None = None,
+    until: str = ALL,
 ) -> Sequence[Verdict]:
     """Runs the study, or resumes it.
 
@@ -49,6 +53,7 @@ def run(
       progress: shows the work on one line.
       condition: for shipping, of `promotion.parse`; where the newest interval has too few facts
         for it, nothing is trained.
+      until: the last part: `DATA`, `MODELS` (with proper nouns, but not light-tuned), or `ALL`.
 
     Returns:
       The verdict on each method; () without a condition.
@@ -68,7 +73,9 @@ def run(
             promotion.write(verdicts, updates.root)
             print("   Nothing is trained; without --promote-if it is.", flush=True)
             return verdicts
-        _train(study, data)
+        if until == DATA:
+            return ()
+        _train(study, data, until == ALL)
         study.step("Report")
         from ckl_jax.papers.temporalwiki.analysis.report import write_report
 
@@ -87,6 +94,7 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
         "snapshots": [snapshot.describe() for snapshot in snapshots],
         "unchanged_fraction": updates.share,
         "source": "snapshots" if updates.snapshots else "simulated",
+        "options": updates.options,  # for `ckl claims`
     }
     free = ("methods", "months", "unsorted", "beam")  # how dumps are read changes no text
     return {"free": free, "replaced": replaced, "may_become": _may_become}
@@ -94,6 +102,8 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
 
 def _may_become(name: str, before: Any, now: Any) -> bool:
     """Whether a study may continue although a setting changed in this way."""
+    if name == "options":  # which the other settings say again
+        return True
     if name == "proper_nouns":  # may be evaluated later
         return not before
     defaults = {field.name: field.default for field in dataclasses.fields(Updates)}
@@ -103,7 +113,7 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
     return name == "snapshots" and before == now[: len(before)]
 
 
-def _train(study: studies.Study, data: Data) -> None:
+def _train(study: studies.Study, data: Data, tuned: bool) -> None:
     """Trains all models, then runs the evaluations of finished models."""
     initial, *updated = every = models(data)
     study.step("Initial model on the first snapshot")
@@ -114,7 +124,7 @@ def _train(study: studies.Study, data: Data) -> None:
     if later := extra_evaluations.later_probes(data, every):
         study.step("Probes of later intervals")
         study.run(later)
-    if extra := extra_evaluations.wanted(data, every):
+    if extra := extra_evaluations.wanted(data, every, tuned):
         study.step("Light-tuning and proper nouns")
         study.run(extra)
 
@@ -323,8 +333,8 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
     return macros
 
 
-def describe(updates: Updates) -> list[str]:
-    """The steps that `run` would take, one line each; writes nothing.
+def describe(updates: Updates, until: str = ALL) -> list[str]:
+    """The steps that `run` would take, one line each; writes nothing. Light-tunings have none.
 
     Raises:
       UserError: as `run`.
@@ -335,7 +345,7 @@ def describe(updates: Updates) -> list[str]:
     lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
     for interval in data.intervals:
         lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")
-    for model in models(data):
+    for model in models(data) if until != DATA else ():
         planned = training(data, model)
         state = "done" if planned.is_done else "to do"
         start = f", from {planned.after[0]}" if planned.after else ""

@@ -20,8 +20,8 @@ from ckl_jax.cli import ckl
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import simulated
+from ckl_jax.papers.temporalwiki import extra_evaluations, study_data
 from ckl_jax.papers.temporalwiki import study as job
-from ckl_jax.papers.temporalwiki import study_data
 from ckl_jax.papers.temporalwiki.analysis import report
 from ckl_jax.papers.temporalwiki.data import snapshots
 from ckl_jax.papers.temporalwiki.settings import METHODS, Updates
@@ -84,6 +84,21 @@ def test_a_dry_run_refuses_a_folder_of_other_settings(tmp_path, capsys):
     assert "holds a study with another seed (0, not 3)" in capsys.readouterr().err
 
 
+def test_a_new_model_is_of_any_decoder(tmp_path):
+    """Its configuration is that of `config.json`, whose fields follow from the sizes."""
+    bound = "decoder.DecoderConfig.emb_dim = 64"
+    updates = Updates(architecture="gemma", size="tiny", bindings=(bound, "LIGHT_TUNE_RATE = 1"))
+    _, settings = job.check(dataclasses.replace(updates, light_tuning=1, out=str(tmp_path)))
+    fields = {k.rpartition(".")[2]: v for k, v in settings.items() if k.startswith("decoder.De")}
+    sizes = dict(vocab_size=1024, emb_dim=64, num_heads=2, head_dim=16, mlp_dim=64, num_layers=2)
+    assert sizes.items() <= fields.items() and settings["model_config"] == "decoder.DecoderConfig"
+    assert (fields["family"], fields["embed_scale"], fields["num_kv_heads"]) == ("gemma", 8.0, 2)
+    assert updates.training_bindings[-1] == bound
+    assert updates.options == {"architecture": "gemma", "size": "tiny"}
+    shape = updates.training_bindings
+    assert extra_evaluations._bindings(updates)[: len(shape)] == shape
+
+
 def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     places = [dumps / date for date in DATES]
     assert "There is one snapshot only" in refused("--snapshots", places[0])
@@ -99,6 +114,9 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "--seed is -1" in refused("--seed=-1")
     assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
     assert "--unchanged-fraction is 2" in refused("--unchanged-fraction=2")
+    assert "Did you mean 'qwen3'?" in refused("--architecture=qwen")
+    assert "choose from gpt2, llama" in refused("--architecture=t5")
+    assert "leave --architecture out" in refused("--architecture=opt", f"--model={tmp_path}")
     assert "2 to 13" in refused("--size=tiny", "--months=1")
     assert f"{tmp_path} has no model.gin" in refused("--size=tiny", f"--model={tmp_path}")
     assert "The condition 'changed' has" in refused("--promote-if=changed")

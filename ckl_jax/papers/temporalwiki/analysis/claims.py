@@ -204,5 +204,5 @@ KIND = Kind(
     read=read_numbers,
     flags=("seed", "size", "months", "model"),
     commands={_NOUNS: "ckl temporalwiki --proper-nouns 10000"},
-    free=("methods",),
+    free=("methods", "options"),
 )

@@ -138,15 +138,23 @@ def plot_fractions(counts: Mapping[str, Iterable[Mapping[str, int]]]):
     return figure
 
 
-def draw(study: Study, made: Mapping[str, Any]) -> dict[str, Section]:
-    """{name: section} of all figures that have data; `made` are the tables by name."""
-    three, sevens = made["table_3"], made["table_7"]
-    relations = {c: [s[c]["by_relation"] for s in sevens] for c in _TITLES}
-    types = {
+def relations_of(sevens: Rows) -> dict[str, list[Mapping[str, int]]]:
+    """What `plot_fractions` takes, of relations (Figure 7); `sevens` are the rows of Table 7."""
+    return {c: [s[c]["by_relation"] for s in sevens] for c in _TITLES}
+
+
+def types_of(sevens: Rows) -> dict[str, list[Mapping[str, int]]]:
+    """The same, of types of subjects and objects (Figure 6)."""
+    return {
         f"{side} of {c} facts": [s[c].get(f"{side}_types", {}) for s in sevens]
         for side in ("subject", "object")
         for c in _TITLES
     }
+
+
+def draw(study: Study, made: Mapping[str, Any]) -> dict[str, Section]:
+    """{name: section} of all figures that have data; `made` are the tables by name."""
+    three, sevens = made["table_3"], made["table_7"]
     return sections(
         {
             "misalignment": (
@@ -172,12 +180,12 @@ def draw(study: Study, made: Mapping[str, Any]) -> dict[str, Section]:
             "relations": (
                 "Relations",
                 f"The {_TOP} most frequent of all intervals.",
-                plot_fractions(relations),
+                plot_fractions(relations_of(sevens)),
             ),
             "types": (
                 "Types of entities",
                 "Of subjects and objects, by 'instance of' in the dumps.",
-                plot_fractions(types),
+                plot_fractions(types_of(sevens)),
             ),
         }
     )

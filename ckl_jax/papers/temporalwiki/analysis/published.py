@@ -1,5 +1,19 @@
-"""The numbers that TemporalWiki printed (EMNLP 2022), by model and month."""
+"""What TemporalWiki printed (EMNLP 2022): its tables and figures, numbers by model and month."""
 
+TITLES = {
+    "table1": "articles and tokens of snapshots and diffsets",
+    "table2": "facts that are left after alignment and filters",
+    "table3": "perplexity of unchanged and changed facts, and the time of an update",
+    "table4": "changed facts with the new text that states them",
+    "table5": "perplexity of facts after light-tuning",
+    "table6": "F1 after light-tuning",
+    "table7": "facts to tune on",
+    "figure2": "perplexity of proper nouns relative to Initial, in new text and in the rest",
+    "figure3": "average perplexity of unchanged and changed facts",
+    "figure4": "temporal misalignment: each model on the changed facts of each interval",
+    "figure6": "types of subjects and objects",
+    "figure7": "relations",
+}
 MONTHS = ("0809", "0910", "1011", "1112")
 METHODS = ("Initial", "Full", "Diff", "RecAdam", "Mix-Review", "LoRA", "K-Adapter")
 
@@ -44,6 +58,25 @@ def _parse(text, width):
 TABLE_3 = _parse(_TABLE_3, 3)  # perplexities: Unchanged, Changed, Avg
 TABLE_5 = _parse(_TABLE_5, 2)  # after light-tuning: Unchanged, Changed
 TABLE_6 = _parse(_TABLE_6, 2)  # F1 after light-tuning
+TABLE_1 = {  # articles and tokens, by the month of a snapshot or the two of a diffset
+    "08": ("6.3M", "4.6B"),
+    "0809": ("306.4K", "347.29M"),
+    "09": ("6.3M", "4.6B"),
+    "0910": ("299.2K", "347.96M"),
+    "10": ("6.3M", "4.7B"),
+    "1011": ("301.1K", "346.45M"),
+    "11": ("6.3M", "4.6B"),
+    "1112": ("328.9K", "376.09M"),
+    "12": ("6.3M", "4.7B"),
+}
+TABLE_2 = {  # facts that the comparison finds, those that are aligned, and those that pass filters
+    "0809": {"unchanged": (514_017, 10_133, 6_935), "changed": (1_209_272, 2_329, 1_776)},
+    "0910": {"unchanged": (544_708, 10_625, 7_340), "changed": (1_196_806, 2_621, 1_982)},
+    "1011": {"unchanged": (460_228, 10_544, 7_313), "changed": (1_572_778, 1_742, 1_358)},
+    "1112": {"unchanged": (463_623, 10_580, 7_293), "changed": (1_653_709, 3_472, 1_951)},
+}
+# Facts to tune on, their relations, facts of the most frequent one, subjects.
+TABLE_7 = {"unchanged": (500, 102, 58, 499), "changed": (500, 140, 31, 500)}
 # Of an update (Table 3).
 HOURS = {
     "Full": 24.0,

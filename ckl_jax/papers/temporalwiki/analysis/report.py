@@ -23,7 +23,7 @@ from ckl_jax.analysis.sections import (
 )
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.files import atomic_write, read_json, write_file, write_json
-from ckl_jax.papers.temporalwiki.analysis import promotion, tables
+from ckl_jax.papers.temporalwiki.analysis import examples, promotion, published, tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import (
     INITIAL,
@@ -63,7 +63,9 @@ _NOUNS = (
     "rest of its new snapshot; below 1 they are likelier than they were. 95 % intervals of a "
     "bootstrap over rows of text."
 )
-_SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
+_COLUMNS = 9  # of numbers, on a page
+STEPS = ("initial", "aligned", "final")  # of a class of facts (Table 2)
+SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
 
 
 def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
@@ -97,7 +99,9 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     figures.save(drawn, out / "figures")
     write_json(out / "tables.json", {"intervals": study.intervals, **made})
     _write_csv(out / "matrix.csv", made["matrices"])
-    matrices = [_matrix(study, method, matrix) for method, matrix in made["matrices"].items()]
+    matrices = [
+        matrix_section(study, method, matrix) for method, matrix in made["matrices"].items()
+    ]
     misalignment = Section("Temporal misalignment", sections=matrices, anchor="misalignment")
     if figure := drawn.get("misalignment"):
         notes = [*figure.notes, _MATRIX]
@@ -106,16 +110,15 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         make(study, made[name])
         for make, name in ((section_3, "table_3"), (_kinds, "table_3"), (_transfer, "transfer"))
     )
-    extra = [_tuned(study, made["light_tuned"]), _nouns(study, made["proper_nouns"])]
+    extra = [_tuned(study, made["light_tuned"]), nouns(study, made["proper_nouns"])]
     extra += [drawn["proper_nouns"]] if "proper_nouns" in drawn else []
     extra_evaluations = Section(
         "Light-tuning and proper nouns", sections=extra, anchor="extra_evaluations"
     )
     in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
     write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
-    for start in range(0, len(study.intervals), 3):  # as many as are read at once
-        part = dataclasses.replace(study, intervals=study.intervals[start : start + 3])
-        dataclasses.replace(section_3(part, made["table_3"]), title="", notes=()).show()
+    for part in scores.sections:
+        part.show()
     for matrix in matrices:
         matrix.show()
     sections = [
@@ -125,6 +128,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         kinds,
         transfer,
         extra_evaluations,
+        examples.section(study),
         misalignment,
         _corpora(made["table_1"]),
         _facts(study, made["table_2"], made["table_7"]),
@@ -170,31 +174,104 @@ def _write_csv(path: Path, matrices: dict[str, Any]) -> None:
 # --- sections
 
 
-def _by_method(title: str, headers: list[str], found: Rows, cells: Callable, **about) -> Section:
-    """One row per method: its label and the `cells` of its numbers."""
-    rows = [[method_label(row["method"]), *cells(row)] for row in found]
-    return Section(title, ["Method", *headers], rows, **about)
+def perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
+    """A table's cell of a perplexity."""
+    return estimate(x, lambda value: str(rounded(value)), rank=rank)
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column that a table of methods has for each interval.
+
+    Attributes:
+      name: in its header.
+      of: (row of a method, interval): its number, see `tables.Perplexities.cell`, or None.
+      shown: makes a cell of it.
+      ranked: whether the lowest perplexities are marked.
+      printed: (label of a method, month): what the paper has.
+    """
+
+    name: str
+    of: Callable[[dict[str, Any], str], Any]
+    shown: Callable[[Any], Any] = perplexity
+    ranked: bool = True
+    printed: Callable[[str, str], str | None] = lambda label, month: None
+
+
+def by_interval(
+    study: Study, rows: Rows, columns: Sequence[Column], beside: bool = False
+) -> list[Section]:
+    """Tables with a row for each method, of as many intervals as a page is wide.
+
+    Args:
+      study: for its intervals.
+      rows: of methods.
+      columns: of each interval.
+      beside: whether the paper's numbers stand beside ours, those of its k-th update beside the
+        k-th; each interval then has a table.
+    """
+    months = dict(zip(study.intervals, published.MONTHS, strict=False)) if beside else {}
+    every = 1 if beside else max(1, _COLUMNS // len(columns))
+    sections = []
+    for start in range(0, len(study.intervals) if rows else 0, every):
+        part = study.intervals[start : start + every]
+        headers, body = ["Method"], [[method_label(row["method"])] for row in rows]
+        for i, column in ((i, c) for i in part for c in columns):
+            numbers = [column.of(row, i) for row in rows]
+            name = f"{column.name}{_facts_of(numbers)}"
+            if not beside and not any(numbers):
+                continue
+            headers += [name, "Paper"] if beside else [f"{study.label(i)} {name}"]
+            for line, shown in zip(body, _cells(column, numbers), strict=True):
+                known = i in months and line[0] in published.METHODS
+                line += [shown, column.printed(line[0], months[i]) if known else None][: 1 + beside]
+        titles = [f"{study.label(i)} (in the paper: {months.get(i, 'none')})" for i in part]
+        sections.append(Section(titles[0] if beside else "", headers, body))
+    return sections
+
+
+def _cells(column: Column, numbers: Sequence[dict[str, Any] | None]) -> list[Any]:
+    """The cells of a column; the best perplexity is bold, the second underlined; ties share."""
+    shown = [column.shown(x) for x in numbers]
+    if not column.ranked or column.shown is not perplexity or sum(map(bool, numbers)) < 2:
+        return shown
+    # Ranked as printed.
+    best = sorted({rounded(x["value"]) for x in numbers if x})[:2]
+    ranks = [1 + best.index(v) if x and (v := rounded(x["value"])) in best else 0 for x in numbers]
+    return [dataclasses.replace(c, rank=rank) for c, rank in zip(shown, ranks, strict=True)]
+
+
+def _facts_of(numbers: Iterable[dict[str, Any] | None]) -> str:
+    """ ", n = 93" for a column's header: the number of facts, which its models share; or ""."""
+    counts = {x["facts"] for x in numbers if x and "facts" in x}
+    return f", n\u00a0=\u00a0{' to '.join(f'{n:,}' for n in sorted(counts))}" if counts else ""
+
+
+def of_table_3(name: str) -> Callable[[dict[str, Any], str], Any]:
+    """`Column.of` for a number of Table 3's rows."""
+    return lambda row, interval: row["intervals"][interval][name]
+
+
+def of_cells(name: str) -> Callable[[dict[str, Any], str], Any]:
+    """`Column.of` for a number of the rows of extra evaluations."""
+    return lambda row, interval: row["cells"][interval][name]
 
 
 def section_3(study: Study, three: Rows) -> Section:
-    """Table 3: a row for each method, and Un, C and Avg of each interval."""
-    columns = [(i, name) for i in study.intervals for name in _SHORT]
-    ranks = {column: _ranks(three, *column) for column in columns}
-
-    def cells(row: dict[str, Any]) -> list[Any]:
-        ranked = [(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns]
-        return [*(_perplexity(x, rank) for x, rank in ranked), *_costs(row)]
-
-    headers = [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
-    headers += ["Trainable", "Total", *COSTS]
-    about = {"notes": [_LEGEND], "anchor": "scores"}
-    return _by_method("Perplexity of facts", headers, three, cells, **about)
+    """Table 3: a row for each method, and Un, C and Avg of each interval; and what it cost."""
+    columns = [Column(short, of_table_3(name)) for name, short in SHORT.items()]
+    parts = [*by_interval(study, three, columns), costs_of(three)]
+    return Section("Perplexity of facts", notes=[_LEGEND], sections=parts, anchor="scores")
 
 
-def _costs(row: dict[str, Any]) -> list[str]:
-    trained = bool(row["steps"])
-    means = (_mean(row[name].values()) for name in ("flops", "cpu_seconds"))
-    return [compact(row["trainable"] if trained else None), compact(row["total"]), *costs(*means)]
+def costs_of(three: Rows) -> Section:
+    """Parameters of each method, and the means of the costs of its updates."""
+    rows = []
+    for row in three:
+        trained = compact(row["trainable"] if row["steps"] else None)
+        means = (_mean(row[name].values()) for name in ("flops", "cpu_seconds"))
+        rows.append([method_label(row["method"]), trained, compact(row["total"]), *costs(*means)])
+    return Section("", ["Method", "Trainable", "Total", *COSTS], rows)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -202,87 +279,67 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _ranks(three: Rows, interval: str, name: str) -> dict[str, int]:
-    """{method: 1 for the best, 2 for the second}; ties share a rank."""
-    perplexities = {row["method"]: row["intervals"][interval][name] for row in three}
-    # Ranked as printed.
-    known = {m: rounded(c["value"]) for m, c in perplexities.items() if c}
-    best = sorted(set(known.values()))[:2] if len(known) > 1 else []
-    return {m: best.index(v) + 1 for m, v in known.items() if v in best}
-
-
-def _perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
-    return estimate(x, lambda value: str(rounded(value)), rank=rank)
-
-
 def _kinds(study: Study, three: Rows) -> Section:
     """Perplexity of updated, new, deleted and ended facts separately."""
-    columns = [
-        (i, k)
-        for i in study.intervals
-        for k in tables.KINDS
-        if any(row["intervals"][i][k] for row in three)
-    ]
-
-    def cells(row: dict[str, Any]) -> list[Cell]:
-        return [_perplexity(row["intervals"][i][k]) for i, k in columns]
-
-    headers = [f"{study.label(i)} {k}" for i, k in columns]
-    return _by_method(
-        "Updated, new, deleted and ended facts", headers, three, cells, anchor="kinds"
-    )
+    # Of deleted and ended facts, a lower perplexity is no better.
+    columns = [Column(kind, of_table_3(kind), ranked=False) for kind in tables.KINDS]
+    title = "Updated, new, deleted and ended facts"
+    return Section(title, sections=by_interval(study, three, columns), anchor="kinds")
 
 
-def _matrix(study: Study, method: str, matrix: dict[str, Any]) -> Section:
-    headers = ["Updated by", *map(study.label, study.intervals)]
+def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section:
+    """The misalignment matrix of a method (Figure 4)."""
     rows = [
         [
             study.label(model) if model else "Initial",
-            *(_perplexity(cell, rank=int(model == name)) for name, cell in row.items()),
+            *(perplexity(cell, rank=int(model == name)) for name, cell in row.items()),
         ]
         for model, row in matrix.items()
     ]
+    columns = {i: _facts_of(row[i] for row in matrix.values()) for i in study.intervals}
+    headers = ["Updated by", *(study.label(i) + n for i, n in columns.items())]
     title = f"{method_label(method)}: changed facts (columns) after each update (rows)"
     return Section(title, headers, rows)
 
 
 def _transfer(study: Study, found: Rows) -> Section:
     """FUAR of each update, and transfer over all of them."""
-
-    def cells(row: dict[str, Any]) -> list[str | None]:
-        over_time = (row["backward"], row["forward"])
-        return [
+    rows = [
+        [
+            method_label(row["method"]),
             *(ratio(x["value"]) if x else None for x in row["fuar"].values()),
-            *(None if x is None else f"{x:+.3f}" for x in over_time),
+            *(x if x is None else f"{x:+.3f}" for x in (row["backward"], row["forward"])),
         ]
-
-    headers = [f"FUAR {study.label(i)}" for i in study.intervals]
+        for row in found
+    ]
+    headers = ["Method", *(f"FUAR {study.label(i)}" for i in study.intervals)]
     headers += ["Backward transfer", "Forward transfer"]
-    about = {"notes": [_TRANSFER], "anchor": "transfer"}
-    return _by_method("Forgetting and transfer", headers, found, cells, **about)
+    return Section("Forgetting and transfer", headers, rows, [_TRANSFER], anchor="transfer")
 
 
 def _tuned(study: Study, found: Rows) -> Section:
     """Tables 5 and 6: perplexity and F1 of light-tuned models, by interval and class."""
-    columns = [(i, kind) for i in study.intervals for kind in ("unchanged", "changed")]
-
-    def cells(row: dict[str, Any]) -> list[Any]:
-        numbers = [row["cells"][i][kind] for i, kind in columns]
-        return [value for x in numbers for value in (_perplexity(x), x and x["f1"])]
-
-    headers = [h for i, kind in columns for h in (f"{study.label(i)} {kind}", "F1")]
-    return _by_method("", headers, found, cells, notes=[_TUNED] if found else ())
+    columns = [
+        column
+        for kind in ("unchanged", "changed")
+        for column in (Column(kind, of_cells(kind)), Column("F1", of_cells(kind), f1))
+    ]
+    return Section("", notes=[_TUNED][: len(found)], sections=by_interval(study, found, columns))
 
 
-def _nouns(study: Study, found: Rows) -> Section:
+def f1(x: dict[str, Any] | None) -> float | None:
+    """A table's cell of F1, in percent."""
+    return x and x["f1"]
+
+
+def nouns(study: Study, found: Rows) -> Section:
     """Figure 2: ratios by interval, in new text and in the rest."""
-    columns = [(i, kind) for i in study.intervals for kind in KINDS_OF_TEXT]
 
-    def cells(row: dict[str, Any]) -> list[Cell]:
-        return [estimate(row["cells"][i][kind], "{:.3f}".format) for i, kind in columns]
+    def shown(x: dict[str, Any] | None) -> Cell:
+        return estimate(x, "{:.3f}".format)
 
-    headers = [f"{study.label(i)} {KINDS_OF_TEXT[kind]}" for i, kind in columns]
-    return _by_method("", headers, found, cells, notes=[_NOUNS] if found else ())
+    columns = [Column(name, of_cells(kind), shown) for kind, name in KINDS_OF_TEXT.items()]
+    return Section("", notes=[_NOUNS][: len(found)], sections=by_interval(study, found, columns))
 
 
 def _corpora(found: Rows) -> Section:
@@ -293,11 +350,9 @@ def _corpora(found: Rows) -> Section:
 
 def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
     """Facts left after each alignment step and filter, and their distribution over relations."""
-    steps = ("initial", "aligned", "final")
-    classes = [c for c in CLASSES if all(c in row for row in of_filters)]
-    columns = [(c, s) for c in classes for s in steps]
-    headers = ["Interval", *(f"{c.capitalize()}, {s}" for c, s in columns)]
-    rows = [[study.label(r["interval"]), *(r[c][s] for c, s in columns)] for r in of_filters]
+    classes = [(row, c) for row in of_filters for c in CLASSES if c in row]
+    rows = [[f"{study.label(r['interval'])} {c}", *map(r[c].get, STEPS)] for r, c in classes]
+    headers = ["Facts of", *map(str.capitalize, STEPS)]
     names = {
         "facts": "Facts",
         "relations": "Relations",

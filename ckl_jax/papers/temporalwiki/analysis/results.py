@@ -92,8 +92,12 @@ def method_label(method: str) -> str:
     return NAMES.get(method, labels.method_label(method))
 
 
-def load(root: str | Path) -> Study:
+def load(root: str | Path, trained: bool = True) -> Study:
     """Reads a folder of `ckl temporalwiki`, finished or not.
+
+    Args:
+      root: the folder.
+      trained: whether its Initial model must be there; else `initial` may be None.
 
     Raises:
       UserError: it is none, or its Initial model is not there yet.
@@ -105,7 +109,7 @@ def load(root: str | Path) -> Study:
     dates = [text.partition(":")[0] for text in settings["snapshots"]]
     intervals = tuple(f"{old}-{new}" for old, new in zip(dates, dates[1:], strict=False))
     initial = _model(root / INITIAL, INITIAL, "")
-    if initial is None:
+    if initial is None and trained:
         raise UserError(f"{root} has no Initial model yet; start `ckl temporalwiki` again.")
     models: dict[str, dict[str, Model]] = {}
     for interval in intervals:

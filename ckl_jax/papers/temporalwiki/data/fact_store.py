@@ -66,7 +66,7 @@ def extract(
     properties: dict[str, str] = {}
     work = (
         (os.fspath(path), lines, rules, buckets)
-        for lines in batches(entity_lines(path), lambda line: len(line[2]), _BATCH_BYTES)
+        for lines in batches(entity_lines(path, workers), lambda line: len(line[2]), _BATCH_BYTES)
     )
     with bucket_files(folder, buckets) as files:
         for texts, labels, counted in ordered_map(_parse_batch, work, pool, 2 * workers):

@@ -52,6 +52,13 @@ def test_losses_like_the_papers(tmp_path, capsys):
     told = capsys.readouterr().out
     command = f"ckl temporalwiki --proper-nouns 10000 --seed 4 --out {folders[4]}"
     assert f"Missing in {folders[4]}: proper_nouns; make it by `{command}`." in told
+    options = {"snapshots": ["a", "my dumps"], "seed": 4, "legacy": True, "unchanged_fraction": 0.1}
+    record = folders[4] / "temporalwiki.json"
+    write_json(record, read_json(record) | {"options": options})
+    _rows(folders, tmp_path / "again")
+    options = "--snapshots a 'my dumps' --seed 4 --legacy --unchanged-fraction 0.1"
+    command = f"ckl temporalwiki --proper-nouns 10000 {options} --out {folders[4]}"
+    assert f"proper_nouns; make it by `{command}`." in capsys.readouterr().out
     few = _rows(folders[:2], tmp_path / "two")
     assert few[BETTER]["verdict"] == few[WORSE]["verdict"] == "undecided"
 

@@ -11,7 +11,7 @@ from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
-from ckl_jax.papers.temporalwiki.analysis import results
+from ckl_jax.papers.temporalwiki.analysis import examples, results
 from ckl_jax.papers.temporalwiki.analysis.published import MONTHS, TABLE_3
 from ckl_jax.papers.temporalwiki.analysis.report import section_3, write_report
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, matrices, table_3, transfer
@@ -47,8 +47,12 @@ def test_table_3_is_the_published_one(root):
 
 def test_the_best_of_a_column_is_marked(root):
     study = results.load(root)
-    table = section_3(study, table_3(study, Perplexities(study, samples=20)))
-    assert table.headers[1:4] == ["0801-0901 Un", "0801-0901 C", "0801-0901 Avg"]
+    table, *_ = section_3(study, table_3(study, Perplexities(study, samples=20))).sections
+    assert table.headers[1:4] == [
+        "0801-0901 Un, n\u00a0=\u00a02",
+        "0801-0901 C, n\u00a0=\u00a04",
+        "0801-0901 Avg",
+    ]
     first = {row[0].text: row[2].rank for row in table.rows}  # changed facts of 0809
     assert first == {"Initial": 0, "Full": 0, "Diff": 1, "LoRA": 0, "K-Adapter": 2}
 
@@ -87,8 +91,10 @@ def test_a_report_of_all_forms(root, capsys):
         rows = list(csv.DictReader(f))
     assert len(rows) == 4 * 5 * 4
     assert {r["model"] for r in rows} == {"initial", *INTERVALS}
-    (line,) = [x for x in (root / "tables.md").read_text().splitlines() if "| 409.31 <sub>" in x]
-    assert line.startswith("| Diff | 409.31 <sub>") and line.endswith("| 100 | 200 | 3 | 2 |")
+    lines = (root / "tables.md").read_text().splitlines()
+    assert "| Diff | 100 | 200 | 3 | 2 |" in lines
+    (line,) = [x for x in lines if "| 409.31 <sub>" in x]
+    assert line.startswith("| Diff | 409.31 <sub>")
     last = {row["method"]: row["intervals"][INTERVALS[-1]]["changed"] for row in made["table_3"]}
     before, *after = (cell["value"] for cell in last.values())
     facts = last["initial"]["facts"]
@@ -100,7 +106,7 @@ def test_a_report_of_all_forms(root, capsys):
 def write_extra_evaluations(folder, interval, perplexity, f1, noun_losses):
     """A light-tuned run of an interval, and losses of proper nouns in its new text."""
     tuned = folder / "light_tuned" / f"{interval}_changed"
-    rows = fact_rows(interval, "changed", perplexity)
+    rows = fact_rows(interval, "changed", perplexity, ("new", "updated"))
     for row in rows:
         row |= {"em": int(f1 == 1), "f1": f1, "predictions": ["o"]}
     write_jsonl(tuned / "probes" / "rows_000002.jsonl", rows)
@@ -135,6 +141,19 @@ def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
         'id="extra_evaluations"' in page
         and "Perplexity of proper nouns over that of Initial" in page
     )
+
+
+def test_facts_are_shown_with_what_each_model_says(tmp_path):
+    root, last = write_study(tmp_path, methods=("lora",), count=2), INTERVALS[1]
+    write_extra_evaluations(root / last / "lora", last, 40.0, 0.5, [3.0, 5.0])
+    section = examples.section(results.load(root))
+    assert section.headers == ["Fact", "Before", "Now", "Initial", "LoRA"]
+    kinds = [row[0].below for row in section.rows]
+    assert kinds == ["updated", "updated", "new", "new", "unchanged", "unchanged"]
+    fact, before, now, initial, lora = section.rows[0]
+    assert (fact.text, before.text, now.text, lora.text) == ("s r", "–", "o", "o")
+    # Initial gave no answer; and losses are the model's own, not its tuned copy's.
+    assert initial.text.endswith("(n 5)") and lora.below == "336 (n 5)"
 
 
 @pytest.mark.slow

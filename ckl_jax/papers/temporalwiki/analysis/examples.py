@@ -1,0 +1,127 @@
+"""Single facts: the new text that states them (Table 4), and what each model makes of them."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.sections import Cell, Section
+from ckl_jax.data.text.documents import read_documents
+from ckl_jax.files import read_jsonl
+from ckl_jax.papers.temporalwiki.analysis.results import (
+    LIGHT_TUNED,
+    Model,
+    Study,
+    manifests,
+    method_label,
+)
+
+_KINDS = ("updated", "new", "ended", "unchanged")
+_NOTE = (
+    "Of each kind the fact that became likelier than under Initial by the most, and the one by the "
+    "least (mean over the methods, nats a token). Answers are continuations of subject and "
+    "relation, of the light-tuned copy of a model where there is one; n is the fact's tokens."
+)
+_ALIGNED = (
+    "The first changed facts of each interval, and the sentence of its new text with the object."
+)
+_PER_INTERVAL = 5  # aligned facts
+
+
+def section(study: Study) -> Section:
+    """Facts of the newest interval with their old and new objects, and each model's answers."""
+    interval = study.intervals[-1]
+    after = (of.get(interval) for of in study.models.values())
+    models = [study.initial, *(model for model in after if model)]
+    scored = [_rows_of(model, interval) for model in models]
+    shared = [key for key in scored[0] if all(key in rows for rows in scored)]
+    if len(models) < 2 or not shared:
+        return Section()
+    gains = {
+        key: float(np.mean([_loss(scored[0][key]) - _loss(rows[key]) for rows in scored[1:]]))
+        for key in shared
+    }
+    rows = []
+    for kind in _KINDS:
+        of_kind = (key for key in shared if scored[0][key]["kind"] == kind)
+        mine = sorted(of_kind, key=gains.__getitem__)
+        for key in dict.fromkeys([*mine[-1:], *mine[:1]]):
+            facts = [of[key] for of in scored]
+            rows.append([*_fact(facts[0]), *(_answer(fact) for fact in facts)])
+    headers = ["Fact", "Before", "Now", *(method_label(model.method) for model in models)]
+    title = f"Facts of {study.label(interval)}, and what the models say"
+    return Section(title, headers, rows, [_NOTE], anchor="examples", kind="examples")
+
+
+def _loss(row: Mapping[str, Any]) -> float:
+    return row["nll"] / row["tokens"]
+
+
+def _rows_of(model: Model, interval: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """{(class, item): its row} of an interval, with answers where the model gave some."""
+    folders = [model.path, *sorted(model.path.glob(f"{LIGHT_TUNED}/{interval}_*"))]
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for folder in (f for f in folders if any(f.glob("probes/rows_*.jsonl"))):
+        for probe, scored in Run.open(folder).last.items():
+            of, _, kind = probe.rpartition("_")
+            if of == interval and scored.losses is not None:
+                losses = zip(scored.losses.nll, scored.losses.tokens, strict=True)
+                for item, row, (nll, tokens) in zip(scored.items, scored.rows, losses, strict=True):
+                    # The losses are those of the model itself, not of its tuned copy.
+                    mine = rows.setdefault((kind, item), {"nll": nll, "tokens": int(tokens)})
+                    rows[kind, item] = {**row, **mine, "predictions": row.get("predictions")}
+    return rows
+
+
+def _fact(row: Mapping[str, Any]) -> list[Cell]:
+    kept = row["kind"] in ("unchanged", "ended")
+    before = row["answers"] if kept else row["old_answers"]
+    now = [] if row["kind"] == "ended" else row["answers"]
+    return [
+        Cell(row["input"], row["kind"]),
+        *(Cell(", ".join(x) or "–") for x in (before, now)),
+    ]
+
+
+def _answer(row: Mapping[str, Any]) -> Cell:
+    perplexity = f"{np.exp(_loss(row)):.0f} (n {row['tokens']})"
+    said = row.get("predictions")
+    return Cell(said[0] or "(nothing)", perplexity) if said else Cell(perplexity)
+
+
+def aligned(study: Study) -> Section:
+    """Changed facts and the sentences of the new text that they were aligned with (Table 4)."""
+    rows = [row for interval in study.intervals for row in _aligned(study, interval)]
+    headers = ["Interval", "Subject", "Relation", "Object", "Sentence"]
+    return Section("", headers, rows, [_ALIGNED], kind="examples")
+
+
+def _aligned(study: Study, interval: str) -> list[list[Any]]:
+    path = study.root / "probes" / f"{interval}_changed.jsonl"
+    facts = list(itertools.islice(read_jsonl(path), _PER_INTERVAL)) if path.is_file() else []
+    texts = _new_texts(study, interval, {fact["page"] for fact in facts})
+    return [
+        [
+            study.label(interval),
+            *(fact[name] for name in ("subject", "relation", "object")),
+            next((s for s in texts.get(fact["page"], ()) if fact["object"] in s), None),
+        ]
+        for fact in facts
+    ]
+
+
+def _new_texts(study: Study, interval: str, titles: set[str]) -> dict[str, Sequence[str]]:
+    """{title: sentences} of an interval's diffset, of the pages with these titles."""
+    from ckl_jax.data.text.sentences import sentence_splitter
+
+    split = sentence_splitter()
+
+    def sentences(text: str) -> Iterator[str]:
+        for line in text.splitlines():
+            yield from split(line)
+
+    name = manifests(study, "diffset")[interval]["documents"]
+    documents = read_documents(study.root / "data" / interval / "diffset" / name)
+    return {d.title: list(sentences(d.text)) for d in documents if d.title in titles}

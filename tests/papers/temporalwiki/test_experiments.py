@@ -1,0 +1,99 @@
+"""`ckl experiment temporalwiki/...`: ours beside the paper's, of runs that cost what it printed."""
+
+import pytest
+
+from ckl_jax.cli import ckl
+from ckl_jax.files import write_json
+from ckl_jax.papers.temporalwiki import experiments
+from ckl_jax.papers.temporalwiki.analysis import published, results
+from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
+from ckl_jax.papers.temporalwiki.settings import Updates
+from tests.papers.temporalwiki.analysis.temporalwiki_study import INTERVALS, METHODS, write_study
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return results.load(write_study(tmp_path_factory.mktemp("study")))
+
+
+def _texts(section):
+    return [[cell.text for cell in row] for row in section.rows]
+
+
+def test_table_3_has_the_papers_numbers_beside_ours(study):
+    *intervals, cost = ANALYSES["table3"](study)[0]
+    assert [s.title for s in intervals] == [
+        f"{study.label(i)} (in the paper: {month})"
+        for i, month in zip(INTERVALS, published.MONTHS, strict=True)
+    ]
+    for section in intervals:
+        assert section.headers[:3] == ["Method", "Un, n\u00a0=\u00a02", "Paper"]
+        for label, *numbers in _texts(section):
+            assert numbers[::2] == numbers[1::2], label  # whose losses are those of the paper
+    assert _texts(cost)[1][0] == "Full" and _texts(cost)[1][-1] == "24.00"
+
+
+def test_figure_4_has_table_3_on_its_diagonal(study):
+    drawn, *parts = ANALYSES["figure4"](study)[0]
+    diagonal, matrices = parts[: len(INTERVALS)], parts[len(INTERVALS) :]
+    assert drawn.png and len(matrices) == len(METHODS)
+    for section in diagonal:
+        assert len(section.rows) == len(METHODS)
+        assert all(ours == theirs for _, ours, theirs in _texts(section))
+
+
+def test_figure_3_and_table_2_have_both(study):
+    drawn, *parts = ANALYSES["figure3"](study)[0]
+    assert drawn.png and all(r[1] == r[2] for part in parts for r in _texts(part))
+    ((table,), _) = ANALYSES["table2"](study)
+    assert _texts(table)[1] == ["0801-0901 changed", "30", "1,209,272", "20", "2,329", "4", "1,776"]
+    assert _texts(table)[2][2::2] == ["–"] * 3  # the paper has no deleted facts
+
+
+def test_published_table_2_keeps_what_the_paper_says():
+    """Section 4: alignment and filters keep about these fractions."""
+    for classes in published.TABLE_2.values():
+        un, changed = classes["unchanged"], classes["changed"]
+        assert 0.0195 <= un[1] / un[0] <= 0.023 and 0.0011 <= changed[1] / changed[0] <= 0.0022
+        assert 0.68 <= un[2] / un[1] <= 0.70 and 0.56 <= changed[2] / changed[1] <= 0.78
+
+
+def test_more_intervals_than_the_papers_have_no_numbers_of_it(study):
+    longer = results.Study(
+        study.root, study.settings, ("20210701-20210801", *INTERVALS), study.initial, study.models
+    )
+    *intervals, _ = ANALYSES["table3"](longer)[0]
+    assert intervals[-1].title == f"{longer.label(INTERVALS[-1])} (in the paper: none)"
+    assert {row[2] for row in _texts(intervals[-1])} == {"–"}
+
+
+@pytest.mark.parametrize("name, tuned", [("table3", 7), ("table5", 500), ("figure2", 7)])
+def test_an_experiment_takes_what_its_folder_has(tmp_path, name, tuned):
+    updates = Updates(out=str(tmp_path))
+    assert experiments._settings(name, updates).light_tuning == 500  # drawn for all of them
+    write_json(tmp_path / results.RECORD, {"light_tuning": 7, "proper_nouns": 0})
+    settings = experiments._settings(name, updates)
+    assert settings.light_tuning == tuned
+    assert settings.proper_nouns == (10_000 if name == "figure2" else 0)
+
+
+@pytest.mark.parametrize("name, trainings", [("table3", 3), ("table2", 0)])
+def test_a_dry_run_lists_the_trainings(tmp_path, capsys, name, trainings):
+    out = tmp_path / "out"
+    argv = ["experiment", f"temporalwiki/{name}", f"--out={out}", "--size=tiny", "--months=3"]
+    assert ckl.main([*argv, "--methods=diff", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("to do") == trainings and not out.exists()
+
+
+@pytest.mark.slow
+def test_a_llama_from_dumps_to_tables(tmp_path):
+    """Table 5 trains what is missing; Table 3 of the same folder then trains nothing."""
+    argv = [f"--out={tmp_path}", "--size=tiny", "--months=2", "--jobs=1", "--architecture=llama"]
+    argv += ["--methods=diff", "--gin=EPOCHS=1", "--light-tuning=9"]
+    assert ckl.main(["experiment", "temporalwiki/table5", *argv]) == 0
+    assert "| Diff | " in (tmp_path / "temporalwiki-table5.md").read_text()
+    trained = sorted(p.stat().st_mtime_ns for p in tmp_path.rglob("summary.json"))
+    assert len(trained) == 2 + 2 * 2  # Initial, Diff, and both tuned on both classes
+    assert ckl.main(["experiment", "temporalwiki/table3", *argv]) == 0
+    assert sorted(p.stat().st_mtime_ns for p in tmp_path.rglob("summary.json")) == trained
+    assert "family = 'llama'" in (tmp_path / "initial" / "config.gin").read_text()
