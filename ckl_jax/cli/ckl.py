@@ -225,6 +225,8 @@ def _fill_in(command: Command, argv: list[str]) -> Callable[[], Any]:
     import tyro
 
     function, prog = command.load(), f"ckl {command.name}"
+    if choose := getattr(function, "for_words", None):
+        function = choose(argv)  # whose options depend on what it runs
 
     @functools.wraps(function)  # so that errors of the job itself are not taken for bad arguments
     def fill(**arguments: Any) -> dict[str, Any]:

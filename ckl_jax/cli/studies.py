@@ -1,6 +1,10 @@
 """Commands that run a whole study, from its data to its report."""
 
 import dataclasses
+import functools
+import importlib
+import types
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,15 +13,20 @@ from tyro.conf import Positional, arg
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.data import watching
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import read_json
 from ckl_jax.options import Flat
 from ckl_jax.papers.ckl.demo import Demo
+from ckl_jax.papers.ckl.settings import PAPER_EXPERIMENTS as CKL
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.lm_pub_quiz.settings import Stream
 from ckl_jax.papers.mind_the_gap.settings import Gap
 from ckl_jax.papers.temporalwiki.settings import Updates
+from ckl_jax.train.studies import Experiments
 from ckl_jax.updates.settings import Update
+
+# Papers whose tables and figures `ckl experiment` runs by name.
+_PAPERS = (CKL,)
 
 
 def demo(settings: Flat[Demo]) -> dict[str, Any]:
@@ -35,25 +44,50 @@ def experiment(
     *,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Run a table or figure of CKL's paper, and print our numbers beside the paper's.
+    """Run a table or figure of a paper, and print our numbers beside the paper's.
+
+    Each paper has its own options: `ckl experiment NAME --help`. Without a NAME, those of CKL.
 
     Args:
       name: Such as ckl/table3; "list" lists all.
       dry_run: Print the trainings and what they cost, and stop.
     """
-    from ckl_jax.papers.ckl import experiments as job
-
+    titles = {key: title for paper in _PAPERS for key, title in paper.titles.items()}
     if name == "list":
-        for key, found in job.EXPERIMENTS.items():
-            print(f"{key:12} {found.title}")
-        return {"experiments": list(job.EXPERIMENTS)}
-    if settings.tuning_seeds is not None and not any(s.tunings for s in job.find(name).scenarios):
-        raise UserError(f"--tuning-seeds is of GPT-2, which {name} has none of; leave it out.")
+        for key, title in titles.items():
+            print(f"{key:{max(map(len, titles))}} {title}")
+        return {"experiments": list(titles)}
+    if name not in titles:
+        raise UserError(
+            f"There is no experiment {name!r}; there are {', '.join(titles)}."
+            f"{nearest(name, titles)}"
+        )
+    job = importlib.import_module(_paper_of([name]).module)
     if dry_run:
         print("\n".join(job.describe(name, settings)))
         return {}
-    report = job.run(name, settings)
-    return {"report": report}
+    with ProgressLine() as progress:
+        return {"report": job.run(name, settings, progress)}
+
+
+def _paper_of(words: Collection[str]) -> Experiments:
+    """The paper of which the words name an experiment, else the first."""
+    return next((p for p in _PAPERS if not p.titles.keys().isdisjoint(words)), _PAPERS[0])
+
+
+def _with_options_of(words: Collection[str]) -> Callable[..., Any]:
+    """`experiment` with the options of the paper of which the words name an experiment."""
+
+    chosen = types.FunctionType(experiment.__code__, globals(), experiment.__name__)
+    chosen = functools.update_wrapper(chosen, experiment)
+    del chosen.__wrapped__  # whose options tyro would read
+    chosen.__kwdefaults__ = experiment.__kwdefaults__
+    settings = Flat[_paper_of(words).settings]
+    chosen.__annotations__ = {**experiment.__annotations__, "settings": settings}
+    return chosen
+
+
+experiment.for_words = _with_options_of
 
 
 def update(

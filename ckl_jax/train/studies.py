@@ -54,6 +54,22 @@ class StudySettings:
         return Path(self.out)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiments:
+    """A paper's tables and figures, for `ckl experiment`.
+
+    Attributes:
+      titles: {name: what it shows}, such as "ckl/table3".
+      settings: class of the command's options.
+      module: has `run(name, settings, progress)`, which returns the path of what it wrote, and
+        `describe(name, settings)`, which returns sentences on what `run` would do.
+    """
+
+    titles: Mapping[str, str]
+    settings: type[StudySettings]
+    module: str
+
+
 class Study:
     """The folder of a study while this process fills it; see `open_study`."""
 

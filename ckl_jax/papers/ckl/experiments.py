@@ -13,6 +13,7 @@ from typing import Any
 
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.facts.ckl_files import TEXTS, csv_rows
+from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.errors import UserError
@@ -32,8 +33,8 @@ from ckl_jax.world.ckl import build_world, check_world, open_world
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
 
 
-def run(name: str, running: Running) -> Path:
-    """Trains the missing cells of an experiment and writes its tables.
+def run(name: str, running: Running, progress: Progress = no_progress) -> Path:
+    """Trains the missing cells of an experiment and writes its tables; each training has a log.
 
     Returns:
       The path of the table in Markdown.
@@ -115,6 +116,8 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
         raise UserError(
             f"--rates and --strengths are of ckl/pareto, not of {name}; leave them out."
         )
+    if running.tuning_seeds is not None and not _is_of_gpt2(experiment):
+        raise UserError(f"--tuning-seeds is of GPT-2, which {name} has none of; leave it out.")
     refuse_own(experiment, running)
     if any(scenario.tuned for scenario in experiment.scenarios):
         _check_kilt(name, running)

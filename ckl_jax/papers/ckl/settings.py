@@ -10,8 +10,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.options import Floats, SomeNames
 from ckl_jax.papers.ckl.imported import Imported
 from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
-from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario, sweep
-from ckl_jax.train.studies import StudySettings
+from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, Cell, Scenario, sweep
+from ckl_jax.train.studies import Experiments, StudySettings
 from ckl_jax.world.ckl import default_variant
 from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES as WORLD_SIZES
@@ -178,3 +178,10 @@ class Running(StudySettings):
         if not self.is_full:
             macros |= {"WORLD": self.world, "WORLD_SIZE": self.size, "WORLD_SEED": self.seed}
         return macros
+
+
+PAPER_EXPERIMENTS = Experiments(
+    titles={name: experiment.title for name, experiment in EXPERIMENTS.items()},
+    settings=Running,
+    module="ckl_jax.papers.ckl.experiments",
+)
