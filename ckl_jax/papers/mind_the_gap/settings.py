@@ -9,7 +9,7 @@ from tyro.conf import arg
 from ckl_jax import checks
 from ckl_jax.data.text.word_classes import make_tagger
 from ckl_jax.errors import UserError
-from ckl_jax.options import Floats, Names
+from ckl_jax.options import Bindings, Floats, Names
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import require_scikit_learn
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
@@ -143,16 +143,22 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How `ckl staleness` scores documents with Hugging Face models.
+    """How `ckl staleness` scores documents.
 
     Attributes:
-      documents: JSONL file of dated documents, which models of Hugging Face are scored on.
-      window: Tokens that a model reads at once; by default its positions, 1024 at most.
-      stride: Tokens that each further window of a document scores; by default half of --window.
+      documents: JSONL file of dated documents, which models are scored on.
+      window: Tokens that a model reads at once; by default its positions, at most 1024, or 128 of a
+        masked model or an encoder-decoder, which read a window for each token or word.
+      stride: Tokens that each further window of a document scores, of decoder-only models; by
+        default half of --window.
       batch_size: Windows at once.
+      bindings: Gin bindings over those of runs, such as DATA_DIR="'elsewhere'".
+      trusted: Modules of yours that the gin file of a run may import; all is any.
     """
 
     documents: Annotated[str | None, arg(metavar="FILE")] = None
     window: int | None = None
     stride: int | None = None
     batch_size: int = 8
+    bindings: Bindings = ()
+    trusted: Annotated[Names, arg(name="trust-imports")] = ()

@@ -165,7 +165,7 @@ def _emerging(results: Results) -> Section:
             cells = [whole(results["words"][group]), _plain(results["perplexity"][stale][group])]
             for name in updates:
                 cells.append(_plain(results["perplexity"][name][group]))
-                cells.append(_estimate(results["reduction"][name][group]))
+                cells.append(_estimate(results["reduction"].get(name, {}).get(group)))
             rows.append([group, *cells])
     about, settings = results["emerging"], results["settings"]
     unseen = about["unseen_types"].values()
