@@ -173,8 +173,8 @@ def _refuse_other_schemes(about: Mapping[str, Mapping[str, Any]]) -> None:
         if _scheme(about, name) != _scheme(about, CONTROL):
             raise UserError(
                 f"{name} has losses of {_scheme(about, name)} and control of "
-                f"{_scheme(about, CONTROL)}, which do not compare; give a control of the same kind, "
-                "or none."
+                f"{_scheme(about, CONTROL)}, which do not compare; give a control of the same "
+                "kind, or none."
             )
 
 
