@@ -37,13 +37,13 @@ _SLOPES = (
 )
 
 
-def write_report(study: StalenessStudy, out: str | Path, more: Section | None = None) -> Path:
+def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path:
     """Computes everything and writes results.json, tables.md, report.html and figures.
 
     Args:
       study: what is compared.
       out: folder.
-      more: a further section of the page.
+      *more: further sections of the page.
 
     Returns:
       The path of the page.
@@ -63,19 +63,9 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
     if told := few_documents(results):
         print(told)
 
-    def joined(title: str, anchor: str, *parts: Section | None) -> Section:
-        figure = drawn.get(anchor, Section())
-        return dataclasses.replace(figure, title=title, anchor=anchor, sections=parts)
-
     sections = [
-        dataclasses.replace(tables["Perplexity"], anchor="perplexity"),
-        joined("By month", "months", tables.get("Slopes")),
-        *_sources(results),
-        joined("Parts of speech and topics", "groups", tables.get("Groups of words")),
-        dataclasses.replace(tables.get("Emerging new words", Section()), anchor="emerging"),
-        joined("By week", "weeks", Section(notes=_overtakes(results))),
-        joined("The past", "past", drawn.get("forgetting"), tables.get("The past")),
-        more,
+        *parts_of(results, drawn).values(),
+        *more,
         Section(
             "Settings",
             notes=[versions()],
@@ -97,6 +87,26 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
     ]
     title = "How fast the model goes stale"
     return write_page(out / "report.html", title, sections, lead)
+
+
+def parts_of(results: Results, drawn: Mapping[str, Section]) -> dict[str, Section]:
+    """{anchor: section} of the page, in order; those without data are empty."""
+    tables = tables_of(results)
+
+    def joined(title: str, anchor: str, *parts: Section | None) -> Section:
+        figure = drawn.get(anchor, Section())
+        return dataclasses.replace(figure, title=title, anchor=anchor, sections=parts)
+
+    sections = [
+        dataclasses.replace(tables["Perplexity"], anchor="perplexity"),
+        joined("By month", "months", tables.get("Slopes")),
+        *_sources(results),
+        joined("Parts of speech and topics", "groups", tables.get("Groups of words")),
+        dataclasses.replace(tables.get("Emerging new words", Section()), anchor="emerging"),
+        joined("By week", "weeks", Section(notes=_overtakes(results))),
+        joined("The past", "past", drawn.get("forgetting"), tables.get("The past")),
+    ]
+    return {section.anchor: section for section in sections}
 
 
 # --- tables

@@ -1,0 +1,104 @@
+"""Models that end at different times on one test set: perplexity by cut-off and month.
+
+The increasing gap of Mind the Gap's Appendix A.2; all models have seen equally many words.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ckl_jax.analysis.figures import panels, png, save
+from ckl_jax.analysis.sections import Section, estimate, two
+from ckl_jax.files import write_json
+from ckl_jax.papers.mind_the_gap.analysis import staleness
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, StalenessStudy
+
+NAME = "cutoffs"
+
+
+def write(study: StalenessStudy, out: Path) -> Section:
+    """Writes `cutoffs.json` and `cutoffs.png`; returns the section of the report.
+
+    Args:
+      study: its models are named by the last year of their training, and have a control.
+      out: folder.
+
+    Raises:
+      UserError: see `read_totals` and `bins_of`.
+    """
+    totals = staleness.read_totals(study.dumps)
+    dates = totals[CONTROL].dates
+    bins = staleness.bins_of(dates, months=study.bin_months, first=study.first_month)
+    how = {"samples": study.samples, "seed": study.seed}
+    curves = {
+        name: staleness.relative_increase(totals[name], totals[CONTROL], bins, **how)
+        for name in study.models
+    }
+    trend = _trend(curves)
+    found = {
+        "trend": trend,
+        "months": {name: curve.as_dict() for name, curve in curves.items()},
+        "perplexity": {name: t.perplexity()[staleness.ALL] for name, t in totals.items()},
+    }
+    write_json(out / f"{NAME}.json", found)
+    rows = [
+        [name, two(found["perplexity"][name]), *(estimate(x, two, " to ") for x in _numbers(curve))]
+        for name, curve in curves.items()
+    ]
+    note = "Averaged over the test months; all models trained on equally many words."
+    if trend:
+        note += (
+            f" A cut-off one year earlier adds {trend['value']:.2f} points of perplexity over the "
+            f"control's (95 % interval {trend['low']:.2f} to {trend['high']:.2f})."
+        )
+    headers = ["Trained until", "Perplexity", "Over control (%)", "Slope (points a bin)"]
+    figure = Section(png=_plot(curves, trend), anchor=NAME)
+    save({NAME: figure}, out)
+    table = Section("", headers, rows)
+    return Section("Cut-offs", png=figure.png, notes=[note], sections=[table], anchor=NAME)
+
+
+def _numbers(curve: staleness.Curve) -> tuple[dict[str, float], dict[str, float]]:
+    """The overall increase and the slope, each with its interval."""
+    described = curve.as_dict()
+    return described["overall"], {"value": described["line"]["slope"], **described["line"]}
+
+
+def _trend(curves: Mapping[str, staleness.Curve]) -> dict[str, float] | None:
+    """Percentage points that each year of distance adds, by a line through the models."""
+    if len(curves) < 2:
+        return None
+    years = -np.array([float(name) for name in curves])
+    x = years - years.mean()
+    means = np.array([curve.values.mean() for curve in curves.values()])
+    samples = np.array([curve.samples.mean(axis=1) for curve in curves.values()])  # [C, B]
+    low, high = staleness.interval((x @ samples) / (x @ x))
+    slope = float(x @ means / (x @ x))
+    return {"value": slope, "low": low, "high": high, "at": float(means.mean())}
+
+
+@png
+def _plot(curves: Mapping[str, staleness.Curve], trend: Mapping[str, float] | None):
+    """The matrix of cut-offs and months; beside it the mean over months, with the line."""
+    figure, (matrix, line) = panels(2, size=(10.4, 4.2))
+    names, labels = list(curves), next(iter(curves.values())).labels
+    image = matrix.imshow(
+        [curve.values for curve in curves.values()], aspect="auto", cmap="cividis"
+    )
+    matrix.set_yticks(range(len(names)), names)
+    shown = range(0, len(labels), max(1, -(-len(labels) // 8)))
+    matrix.set_xticks(shown, [labels[i] for i in shown], rotation=45, ha="right")
+    matrix.set(xlabel="test month", ylabel="trained until the end of")
+    figure.colorbar(image, ax=matrix, label="perplexity over the control's (%)")
+    years = np.array([float(name) for name in names])
+    means = np.array([curve.values.mean() for curve in curves.values()])
+    ends = np.percentile([c.samples.mean(axis=1) for c in curves.values()], [2.5, 97.5], axis=1)
+    line.errorbar(years, means, np.abs(ends - means), fmt="o", color="#0072B2", capsize=3)
+    if trend:
+        fitted = trend["at"] - trend["value"] * (years - years.mean())
+        line.plot(years, fitted, "--", color="#0072B2", lw=1.0)
+    line.axhline(0.0, color="#808080", lw=1.0)
+    line.set_xticks(years, names)
+    line.set(xlabel="trained until the end of", ylabel="mean over test months (%)")
+    return figure
