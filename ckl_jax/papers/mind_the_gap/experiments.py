@@ -53,7 +53,7 @@ def _corpus(gap: Gap) -> Section:
 
 def _questions(gap: Gap) -> Section:
     """Figure 4: office holders of the last year, after tuning on questions of the first."""
-    terms = office_terms(stream_world(gap.seed, SIZES[gap.size][2]))
+    terms = list(office_terms(stream_world(gap.seed, SIZES[gap.size][2])))
     paths = {}
     for year in (START[:4], _last_year()):
         paths[year] = gap.data / f"questions-{year}.jsonl"
@@ -76,11 +76,9 @@ def _questions(gap: Gap) -> Section:
         ]
         for name, x in scores.items()
     ]
+    table = Section("", ["Trained until", "Questions", "EM", "F1"], rows)
     figure = (gap.root / "questions" / "asked.png").read_bytes()
-    headers = ["Trained until", "Questions", "EM", "F1"]
-    return Section(
-        "Office holders", headers, rows, [note], sections=[Section(png=figure)], anchor="questions"
-    )
+    return Section("Office holders", png=figure, notes=[note], sections=[table], anchor="questions")
 
 
 def _last_year() -> str:

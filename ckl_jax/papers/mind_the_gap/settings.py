@@ -82,6 +82,8 @@ class Gap(StudySettings, Options):
             make_tagger(self.tagger, ())  # it is there
         if self.topics:
             require_scikit_learn()
+        if len(self.cutoffs) == 1:
+            raise UserError("--cutoffs compares models of two years or more, such as 2012..2019.")
         checks.require_names(MASKS, empty=True, **{"--masks": self.masks})
         checks.require_int(300, **{"--vocab-size": self.vocabulary_size})
         for rate in self.rates:

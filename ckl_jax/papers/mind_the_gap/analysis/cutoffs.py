@@ -17,11 +17,12 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, Stalen
 NAME = "cutoffs"
 
 
-def write(study: StalenessStudy, out: Path) -> Section:
+def write(study: StalenessStudy, last: str, out: Path) -> Section:
     """Writes `cutoffs.json` and `cutoffs.png`; returns the section of the report.
 
     Args:
-      study: its models are named by the last year of their training, and have a control.
+      study: its models are named by the last year of their training; the control is that of
+        `last`.
       out: folder.
 
     Raises:
@@ -39,20 +40,28 @@ def write(study: StalenessStudy, out: Path) -> Section:
     found = {
         "trend": trend,
         "months": {name: curve.as_dict() for name, curve in curves.items()},
-        "perplexity": {name: t.perplexity()[staleness.ALL] for name, t in totals.items()},
+        "last": last,
+        "perplexity": {
+            last if name == CONTROL else name: t.perplexity()[staleness.ALL]
+            for name, t in totals.items()
+        },
     }
     write_json(out / f"{NAME}.json", found)
     rows = [
         [name, two(found["perplexity"][name]), *(estimate(x, two, " to ") for x in _numbers(curve))]
         for name, curve in curves.items()
     ]
-    note = "Averaged over the test months; all models trained on equally many words."
+    rows.append([last, two(found["perplexity"][last]), None, None])
+    note = (
+        f"All models trained on equally many words, until the end of a year; {last} is what they "
+        "are compared with."
+    )
     if trend:
         note += (
-            f" A cut-off one year earlier adds {trend['value']:.2f} points of perplexity over the "
-            f"control's (95 % interval {trend['low']:.2f} to {trend['high']:.2f})."
+            " On average over the test months a cut-off one year earlier adds "
+            f"{trend['value']:.2f} points (95 % interval {trend['low']:.2f} to {trend['high']:.2f})."
         )
-    headers = ["Trained until", "Perplexity", "Over control (%)", "Slope (points a bin)"]
+    headers = ["Trained until", "Perplexity", f"Over {last} (%)", "Slope (points a bin)"]
     figure = Section(png=_plot(curves, trend), anchor=NAME)
     save({NAME: figure}, out)
     table = Section("", headers, rows)
@@ -90,7 +99,7 @@ def _plot(curves: Mapping[str, staleness.Curve], trend: Mapping[str, float] | No
     shown = range(0, len(labels), max(1, -(-len(labels) // 8)))
     matrix.set_xticks(shown, [labels[i] for i in shown], rotation=45, ha="right")
     matrix.set(xlabel="test month", ylabel="trained until the end of")
-    figure.colorbar(image, ax=matrix, label="perplexity over the control's (%)")
+    figure.colorbar(image, ax=matrix, label="perplexity over the last one's (%)")
     years = np.array([float(name) for name in names])
     means = np.array([curve.values.mean() for curve in curves.values()])
     ends = np.percentile([c.samples.mean(axis=1) for c in curves.values()], [2.5, 97.5], axis=1)

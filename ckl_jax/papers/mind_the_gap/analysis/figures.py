@@ -12,6 +12,7 @@ from ckl_jax.papers.mind_the_gap.analysis.past_text import START
 
 _TOPICS = 6  # curves that are drawn
 _DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
+_SLOPE_WIDTH = 20  # characters of a slope with its interval
 _LEGEND_WIDTH = 60  # characters of names that fit below a figure
 _INCREASE = "perplexity over the control's (%)"
 _PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
@@ -64,7 +65,7 @@ def plot_forgetting(results: Mapping[str, Any]):
 def _plot(
     curves: Curves,
     unit: str,
-    bands: bool = False,
+    lines: bool = False,
     dotted: Curves | None = None,
     ylabel: str = _INCREASE,
     order: Sequence[str] = (),
@@ -73,16 +74,17 @@ def _plot(
     """One line per model: its relative increase (Figures 1, 3 and 5).
 
     Args:
-      curves: {name: labels, places, values, and the ends of a 95 % band}.
+      curves: {name: labels, places, values, and for `lines` the line and its band}.
       unit: of time.
-      bands: whether they are drawn.
+      lines: whether the fitted line of each curve is drawn, with its 95 % band and its slope.
       dotted: further curves.
       ylabel: of the axis.
       order: gives names their colours, those of the other figures.
       logarithmic: whether the axis is.
     """
     dotted = dotted or {}
-    beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
+    width = sum(map(len, curves)) + _SLOPE_WIDTH * lines * len(curves)
+    beside = width > _LEGEND_WIDTH or bool(dotted)
     figure, (ax,) = panels(1, size=(10.4 if beside else 8.4, 4.6))
     ticks = _positions([*curves.values(), *dotted.values()])
     for i, (name, curve) in enumerate((*curves.items(), *dotted.items())):
@@ -90,9 +92,12 @@ def _plot(
         number = order.index(name) if order else i
         look = {"color": _PALETTE[number % len(_PALETTE)], "label": name}
         dashes, marker = ":" if i >= len(curves) else "-", "." if len(x) < 40 else None
-        ax.plot(x, curve["values"], dashes, marker=marker, **look)
-        if bands:
-            ax.fill_between(x, curve["low"], curve["high"], color=look["color"], alpha=0.15, lw=0)
+        if lines and len(x) > 2:
+            # Pale, so that the line, whose slope is the claim, is what one sees.
+            ax.plot(x, curve["values"], "-", marker=marker, color=look["color"], alpha=0.3, lw=0.8)
+            _draw_line(ax, curve, x, **look)
+        else:
+            ax.plot(x, curve["values"], dashes, marker=marker, **look)
     # At most twelve labels.
     shown = list(ticks.items())[:: max(1, -(-len(ticks) // 12))]
     names, at = zip(*shown, strict=True)
@@ -111,6 +116,17 @@ def _plot(
     return figure
 
 
+def _draw_line(ax: Any, curve: Mapping[str, Any], x: Sequence[int], color: str, label: str) -> None:
+    """The fitted line, its band with edges, and its slope in the legend."""
+    line = curve["line"]
+    text = f"{label}: {line['slope']:+.2f} ({line['low']:.2f} to {line['high']:.2f})"
+    fitted = [line["intercept"] + line["slope"] * at for at in curve["places"]]
+    ax.plot(x, fitted, "-", color=color, lw=1.8, label=text)
+    ax.fill_between(x, *curve["band"], color=color, alpha=0.12, lw=0)
+    for end in curve["band"]:
+        ax.plot(x, end, ":", color=color, lw=0.9)
+
+
 def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """{label of a bin: its position in time}; a group may lack bins that others have."""
     pairs = (zip(curve["labels"], curve["places"], strict=True) for curve in curves)
@@ -124,8 +140,10 @@ def draw(results: Mapping[str, Any]) -> dict[str, Section]:
             "months": (
                 "Staleness by month",
                 "How much higher than the control's a model's perplexity is, on the same "
-                "documents; bands are 95 % intervals of a bootstrap over each month's documents.",
-                _plot(results["months"], "month", bands=True),
+                "documents: each month, and the line through the months, whose slope (points a "
+                "bin) is in the legend. Bands and intervals are of 95 %, of a bootstrap over each "
+                "month's documents.",
+                _plot(results["months"], "month", lines=True),
             ),
             "groups": (
                 "Parts of speech and topics",

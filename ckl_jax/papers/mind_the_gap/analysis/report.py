@@ -79,7 +79,8 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     stale = results["months"][results["stale"]]
     against = "a control" if _has_control(results) else "the loss on equally frequent words"
     lead = [
-        f"{labels.count(len(results['months']), 'model')} compared with {against}, on "
+        headline(results),
+        f"{labels.count(len(results['months']), 'model')} against {against}, on "
         f"{sum(stale['documents']):,.0f} documents of {stale['labels'][0]} to "
         f"{stale['labels'][-1]}; {results['words'][ALL]:,.0f} words.",
         *cutoff_sentences(results),
@@ -107,6 +108,37 @@ def parts_of(results: Results, drawn: Mapping[str, Section]) -> dict[str, Sectio
         joined("The past", "past", drawn.get("forgetting"), tables.get("The past")),
     ]
     return {section.anchor: section for section in sections}
+
+
+def headline(results: Results) -> str:
+    """What the study says of the stale model; "" without a control: see `cutoff_sentences`."""
+    if not _has_control(results):
+        return ""
+    name, curve = results["stale"], results["months"][results["stale"]]
+    slope = {"value": curve["line"]["slope"], **curve["line"]}
+    sentences = [
+        f"The perplexity of {name} differs from the control's by {_inline(curve['overall'], '%')}.",
+        f"{_change(slope)} {_inline(slope, _points(results))}.",
+    ]
+    won = {n: x[ALL] for n, x in results["reduction"].items() if x[ALL]["low"] > 0}
+    if won:
+        best = max(won, key=lambda n: won[n]["value"])
+        sentences.append(f"{best} has a perplexity that is lower by {_inline(won[best], '%')}.")
+    return " ".join(sentences)
+
+
+def _change(slope: Mapping[str, float]) -> str:
+    if slope["low"] > 0:
+        return "The gap grows by"
+    return (
+        "The gap changes by" if slope["high"] < 0 else "No growth of the gap is shown: the slope is"
+    )
+
+
+def _inline(x: Mapping[str, float], unit: str) -> str:
+    """A value and its interval in a sentence."""
+    shown = _estimate(x)
+    return f"{shown.text} {unit}" + (f" (95 % interval {shown.below})" if shown.below else "")
 
 
 # --- tables
@@ -153,8 +185,10 @@ def _groups(results: Results) -> Section:
         for name, curve in curves.items()
         if curve
     ]
-    tagger = f"Tagger: {results['tagger']}." if "tagger" in results else ""
-    return Section("Groups of words", headers, rows, [tagger])
+    notes = [f"Tagger: {results['tagger']}."] if "tagger" in results else []
+    if without := [n for curves in results["groups"].values() for n, c in curves.items() if not c]:
+        notes.append(f"Not in the test documents: {'; '.join(without)}.")
+    return Section("Groups of words", headers, rows, notes)
 
 
 def _emerging(results: Results) -> Section:
@@ -221,7 +255,7 @@ def cutoff_sentences(results: Results) -> list[str]:
                 f"{found['low']} to {found['high']}), by {found['slope']:.2f} {_points(results)} "
                 f"({found['slope_low']:.2f} to {found['slope_high']:.2f})."
             )
-        elif not line["low"] > 0:
+        elif not line["low"] > 0 and not _has_control(results):
             sentences.append(f"{name}: no rise of perplexity with time is found.")
     return sentences
 
@@ -268,15 +302,20 @@ def _slope_title(results: Results) -> str:
 
 
 def _plain(value: float) -> str:
-    return f"{value:.2f}" if value < 1e5 else f"{value:.2e}"
+    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 1e5 else f"{value:.2e}"
 
 
-def _estimate(x: Mapping[str, float] | None, form: str = "{:.2f}") -> Cell:
-    return estimate(x, form.format, " to ")
+def _estimate(x: Mapping[str, float] | None) -> Cell:
+    """A number with as many digits as its interval supports: two or three of its width."""
+    if x is None or x["value"] != x["value"]:
+        return Cell("–")
+    width = x["high"] - x["low"]
+    digits = math.ceil(1.5 - math.log10(width)) if width > 0 else 2
+    return estimate(x, f"{{:.{min(max(digits, 0), 3)}f}}".format, " to ")
 
 
 def _slope(curve: Mapping[str, Any]) -> Cell:
-    return _estimate({"value": curve["line"]["slope"], **curve["line"]}, "{:.3f}")
+    return _estimate({"value": curve["line"]["slope"], **curve["line"]})
 
 
 def _p(value: float | None) -> str:
