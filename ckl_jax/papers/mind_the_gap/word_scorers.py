@@ -15,14 +15,12 @@ A row is what the model reads at once, a window of a document, and the tokens wh
 Only losses of decoders make up the probability of a text. Those of models of one kind compare.
 """
 
-import abc
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ckl_jax import checks
@@ -48,6 +46,9 @@ class Row(NamedTuple):
       start, stop: the tokens that are read; -1 is the token before the document.
       first, end: the tokens that are scored.
       hidden: the end of the hidden tokens, which begin with `first`.
+      size: how many tokens the model reads, special ones included.
+      at: where the losses of a row begin with that of `first`.
+      target: length of the decoder's target, if there is one.
     """
 
     document: int
@@ -55,20 +56,24 @@ class Row(NamedTuple):
     stop: int
     first: int
     end: int
-    hidden: int = 0
+    hidden: int
+    size: int
+    at: int
+    target: int = 0
 
 
-class WordScorer(abc.ABC):
-    """Scores documents; a subclass says what a row is.
+Texts = Sequence[tuple[Row, np.ndarray]]  # rows, each with the tokens of its document
+
+
+class CausalWordScorer:
+    """Of decoder-only models, in overlapping windows; other kinds derive from it.
 
     Attributes:
       window: tokens of a row, special ones included.
-      stride: tokens that each further window of a document scores; None where there is no such
-        number.
+      stride: tokens that each further window of a document scores; None where windows do not slide.
     """
 
-    scheme: ClassVar[str]
-    default_window: ClassVar[int] = 128  # a row for each token or word is much to compute
+    scheme, default_window, slides = "causal", 1024, True
 
     def __init__(self, opened: Opened, window: int | None, stride: int | None, batch_size: int):
         self.model, self._opened, self._batch_size = opened.model, opened, batch_size
@@ -77,8 +82,11 @@ class WordScorer(abc.ABC):
         self.window = min(limit, self.default_window) if window is None else window
         checks.require_int(8, **{"--window": self.window})
         checks.require_int(1, **{"--stride": stride, "--batch-size": batch_size})
-        self.stride = self._stride(stride)
-        if self.window > limit or (self.stride is not None and self.stride >= self.window):
+        if stride is not None and not self.slides:
+            kind = type(self.model).__name__
+            raise UserError(f"--stride is of decoder-only models; leave it out for a {kind}.")
+        self.stride = (stride or self.window // 2) if self.slides else None
+        if self.window > limit or (self.slides and self.stride >= self.window):
             raise UserError(
                 f"--window {self.window} --stride {self.stride}: the window holds at most the "
                 f"{limit} positions of the model, and the stride is smaller than the window."
@@ -87,17 +95,21 @@ class WordScorer(abc.ABC):
         self._step = jax.jit(self._losses)
 
     def __call__(self, documents: Sequence[StreamDocument]) -> Iterator[WordLosses]:
-        rows = [row for i, d in enumerate(documents) for row in self._rows(i, d)]
         losses = [np.zeros(len(d.tokens), np.float32) for d in documents]
         begins = [np.zeros(len(d.tokens), np.int32) for d in documents]
-        rows.sort(key=self._shape)
+        rows = sorted(
+            (row for i, d in enumerate(documents) for row in self._rows(i, d)), key=self._shape
+        )
         for shape, mine in itertools.groupby(rows, key=self._shape):
             for part in batches(mine, lambda _: 1, self._batch_size):
                 missing = self._batch_size - len(part)  # one batch size is compiled
-                batch = self._batch(documents, [*part, *part[-1:] * missing], *shape)
+                texts = [(row, documents[row.document].tokens) for row in part]
+                batch = self._batch([*texts, *texts[-1:] * missing], *shape)
                 for row, found in zip(part, self._run(batch), strict=False):
-                    span = slice(row.first, row.end)
-                    losses[row.document][span] = self._of_tokens(row, found)
+                    span, size = slice(row.first, row.end), row.end - row.first
+                    losses[row.document][span] = found[row.at : row.at + size]
+                    if row.target:  # the second sentinel's
+                        losses[row.document][row.end - 1] += found[row.at + size]
                     begins[row.document][span] = max(row.start, 0)
         for document, nll, begin in zip(documents, losses, begins, strict=True):
             yield document.losses(nll, begin)
@@ -107,122 +119,67 @@ class WordScorer(abc.ABC):
             put = self._opened.put_batch
             return jax.device_get(self._step(self._opened.params, put(batch) if put else batch))
 
-    def _length(self, size: int) -> int:
-        return next(length for length in self._lengths if length >= size)
+    def _shape(self, row: Row) -> tuple[int, int]:
+        """The lengths for which the step of a row is compiled."""
+        return next(length for length in self._lengths if length >= row.size), row.target
 
-    def _stride(self, stride: int | None) -> int | None:
-        if stride is not None:
-            kind = type(self.model).__name__
-            raise UserError(f"--stride is of decoder-only models; leave it out for a {kind}.")
-        return None
-
-    @abc.abstractmethod
     def _rows(self, number: int, document: StreamDocument) -> Iterator[Row]:
         """The rows that give the loss of each token once."""
-
-    @abc.abstractmethod
-    def _shape(self, row: Row) -> tuple[int, ...]:
-        """The lengths for which the step of a row is compiled."""
-
-    @abc.abstractmethod
-    def _batch(
-        self, documents: Sequence[StreamDocument], rows: Sequence[Row], *shape: int
-    ) -> dict[str, np.ndarray]:
-        """The arrays of rows of one shape."""
-
-    @abc.abstractmethod
-    def _losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
-        """[B, ...] losses in nats."""
-
-    @abc.abstractmethod
-    def _of_tokens(self, row: Row, found: np.ndarray) -> np.ndarray:
-        """[end - first], the losses of a row's scored tokens."""
-
-
-class CausalWordScorer(WordScorer):
-    """Of decoder-only models, in overlapping windows."""
-
-    scheme, default_window = "causal", 1024
-
-    def _stride(self, stride: int | None) -> int:
-        return max(self.window // 2, 1) if stride is None else stride
-
-    def _rows(self, number: int, document: StreamDocument) -> Iterator[Row]:
-        total = len(document.tokens)
-        end = min(self.window - 1, total)
-        yield Row(number, -1, end, 0, end)
+        total, end = len(document.tokens), 0
         while end < total:
-            first, end = end, min(end + self.stride, total)
-            yield Row(number, end - self.window, end, first, end)
+            first, end = end, min(end + (self.stride if end else self.window - 1), total)
+            start = max(end - self.window, -1)
+            yield Row(number, start, end, first, end, 0, end - start, first - start - 1)
 
-    def _shape(self, row: Row) -> tuple[int]:
-        return (self._length(row.stop - row.start),)
-
-    def _batch(self, documents, rows, length):
+    def _batch(self, texts: Texts, length: int, target: int) -> dict[str, np.ndarray]:
+        """The arrays of rows of one shape."""
         start = self.model.start_id
         # Qwen and others begin a text with nothing; the end of the text before it stands there.
-        before = self.model.vocabulary.eos_id if start is None else start
-        tokens = [
-            [
-                *[before] * (row.start < 0),
-                *documents[row.document].tokens[max(row.start, 0) : row.stop],
-            ]
-            for row in rows
-        ]
-        return decoder_only_batch(pad_rows(tokens, length, None), np.array(list(map(len, tokens))))
+        before = [self.model.vocabulary.eos_id if start is None else start]
+        rows = [before * (r.start < 0) + [*text[max(r.start, 0) : r.stop]] for r, text in texts]
+        return decoder_only_batch(pad_rows(rows, length, None), np.array(list(map(len, rows))))
 
-    def _losses(self, params, batch):
+    def _losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
+        """[B, ...] losses in nats; position j of a row predicts the token after it."""
         return self.model.per_token(token_losses, params, batch)[0]
 
-    def _of_tokens(self, row, found):
-        # Position j of a row predicts the token after it.
-        return found[row.first - row.start - 1 : row.end - row.start - 1]
 
-
-class MaskedWordScorer(WordScorer):
+class MaskedWordScorer(CausalWordScorer):
     """Of masked models: pseudo log-likelihoods, within each word from left to right."""
 
-    scheme = "within_word_l2r"
+    scheme, default_window, slides = "within_word_l2r", 128, False
 
     def _rows(self, number: int, document: StreamDocument) -> Iterator[Row]:
         total, room = len(document.tokens), self.window - 2
         for i, hidden in enumerate(np.repeat(np.cumsum(document.counts), document.counts).tolist()):
             start = max(0, min(i - room // 2, total - room))
-            yield Row(number, start, min(start + room, total), i, i + 1, hidden)
+            stop = min(start + room, total)
+            yield Row(number, start, stop, i, i + 1, hidden, stop - start + 2, 0)
 
-    def _shape(self, row: Row) -> tuple[int]:
-        return (self._length(row.stop - row.start + 2),)
-
-    def _batch(self, documents, rows, length):
-        vocabulary = self.model.vocabulary
-        tokens = np.zeros((len(rows), length), np.int32)
-        segments = np.zeros_like(tokens)
-        for i, row in enumerate(rows):
-            text = documents[row.document].tokens[row.start : row.stop].copy()
-            text[row.first - row.start : row.hidden - row.start] = vocabulary.mask_id
-            tokens[i, : len(text) + 2] = [vocabulary.bos_id, *text, vocabulary.eos_id]
-            segments[i, : len(text) + 2] = 1
-        targets = [[documents[row.document].tokens[row.first]] for row in rows]
-        places = [[row.first - row.start + 1] for row in rows]  # behind [CLS]
+    def _batch(self, texts: Texts, length: int, target: int) -> dict[str, np.ndarray]:
+        vocabulary, rows = self.model.vocabulary, []
+        for row, text in texts:
+            shown = text[row.start : row.stop].copy()
+            shown[row.first - row.start : row.hidden - row.start] = vocabulary.mask_id
+            rows.append([vocabulary.bos_id, *shown, vocabulary.eos_id])
+        sizes, line = np.array([[len(row)] for row in rows]), np.arange(length, dtype=np.int32)
         return {
-            "encoder_input_tokens": tokens,
-            "encoder_segment_ids": segments,
-            "encoder_positions": np.broadcast_to(np.arange(length, dtype=np.int32), tokens.shape),
-            "target_positions": np.array(places, np.int32),
-            "targets": np.array(targets, np.int32),
+            "encoder_input_tokens": pad_rows(rows, length, None),
+            "encoder_segment_ids": (line < sizes).astype(np.int32),
+            "encoder_positions": np.broadcast_to(line, (len(rows), length)),
+            # Behind [CLS].
+            "target_positions": np.array([[r.first - r.start + 1] for r, _ in texts], np.int32),
+            "targets": np.array([[text[row.first]] for row, text in texts], np.int32),
         }
 
-    def _losses(self, params, batch):
+    def _losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
         return -self.model.score_positions(params, batch)
 
-    def _of_tokens(self, row, found):
-        return found
 
-
-class InfillingWordScorer(WordScorer):
+class InfillingWordScorer(CausalWordScorer):
     """Of encoder-decoders: each word in place of a sentinel."""
 
-    scheme = "word_infilling"
+    scheme, default_window, slides = "word_infilling", 128, False
 
     def __init__(self, opened: Opened, window: int | None, stride: int | None, batch_size: int):
         super().__init__(opened, window, stride, batch_size)
@@ -236,42 +193,32 @@ class InfillingWordScorer(WordScorer):
 
     def _rows(self, number: int, document: StreamDocument) -> Iterator[Row]:
         total, room = len(document.tokens), self.window - 2
-        for end, count in zip(np.cumsum(document.counts).tolist(), document.counts, strict=True):
+        for word_end, count in zip(
+            np.cumsum(document.counts).tolist(), document.counts, strict=True
+        ):
             # A word longer than a window is filled in by parts.
-            for first in range(end - int(count), end, room):
-                before = min(first, max(room // 2, room - (total - end)))
-                stop = min(total, end + room - before)
-                yield Row(number, first - before, stop, first, min(first + room, end), end)
+            for first in range(word_end - int(count), word_end, room):
+                before = min(first, max(room // 2, room - (total - word_end)))
+                stop, end = min(total, word_end + room - before), min(first + room, word_end)
+                target = max(_MIN_TARGET, 1 << (end - first + 1).bit_length())
+                size = before + stop - word_end + 2
+                yield Row(number, first - before, stop, first, end, word_end, size, 1, target)
 
-    def _shape(self, row: Row) -> tuple[int, int]:
-        seen = row.stop - row.start - (row.hidden - row.first)
-        target = max(_MIN_TARGET, 1 << (row.end - row.first + 1).bit_length())
-        return self._length(seen + 2), target
-
-    def _batch(self, documents, rows, length, target_length):
-        first, second = self._sentinels
-        inputs, targets = [], []
-        for row in rows:
-            text = documents[row.document].tokens
-            left, right = text[row.start : row.first], text[row.hidden : row.stop]
-            inputs.append([*left, first, *right, self.model.output_vocabulary.eos_id])
-            targets.append([first, *text[row.first : row.end], second])
+    def _batch(self, texts: Texts, length: int, target: int) -> dict[str, np.ndarray]:
+        (first, second), end = self._sentinels, self.model.output_vocabulary.eos_id
+        shown = [
+            [*text[row.start : row.first], first, *text[row.hidden : row.stop], end]
+            for row, text in texts
+        ]
+        filled = [[first, *text[row.first : row.end], second] for row, text in texts]
         return {
-            "encoder_input_tokens": pad_rows(inputs, length, None),
-            "decoder_target_tokens": pad_rows(targets, target_length, None),
-            "input_of_row": np.arange(len(rows), dtype=np.int32),
+            "encoder_input_tokens": pad_rows(shown, length, None),
+            "decoder_target_tokens": pad_rows(filled, target, None),
+            "input_of_row": np.arange(len(texts), dtype=np.int32),
         }
 
-    def _losses(self, params, batch):
-        losses = -self.model.score_options(params, batch)
-        # Without padding, so that the last one is the second sentinel's.
-        return jnp.where(batch["decoder_target_tokens"] != 0, losses, 0.0)
-
-    def _of_tokens(self, row, found):
-        size = row.end - row.first
-        tokens = found[1 : 1 + size].copy()
-        tokens[-1] += found[1 + size]
-        return tokens
+    def _losses(self, params: Any, batch: dict[str, jax.Array]) -> jax.Array:
+        return -self.model.score_options(params, batch)
 
 
 _SCORERS = {
@@ -283,7 +230,7 @@ _SCORERS = {
 
 def make_word_scorer(
     opened: Opened, window: int | None, stride: int | None, batch_size: int
-) -> WordScorer:
+) -> CausalWordScorer:
     """The scorer of a model's kind.
 
     Raises:

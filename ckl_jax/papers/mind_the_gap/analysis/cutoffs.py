@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ckl_jax.analysis.figures import panels, png, save
-from ckl_jax.analysis.sections import Section, estimate, two
+from ckl_jax.analysis.sections import Section
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap.analysis import staleness
+from ckl_jax.papers.mind_the_gap.analysis.report import inline, perplexity, rounded
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, StalenessStudy
 
 NAME = "cutoffs"
@@ -48,10 +49,10 @@ def write(study: StalenessStudy, last: str, out: Path) -> Section:
     }
     write_json(out / f"{NAME}.json", found)
     rows = [
-        [name, two(found["perplexity"][name]), *(estimate(x, two, " to ") for x in _numbers(curve))]
+        [name, perplexity(found["perplexity"][name]), *map(rounded, _numbers(curve))]
         for name, curve in curves.items()
     ]
-    rows.append([last, two(found["perplexity"][last]), None, None])
+    rows.append([last, perplexity(found["perplexity"][last]), None, None])
     note = (
         f"All models trained on equally many words, until the end of a year; {last} is what they "
         "are compared with."
@@ -59,7 +60,7 @@ def write(study: StalenessStudy, last: str, out: Path) -> Section:
     if trend:
         note += (
             " On average over the test months a cut-off one year earlier adds "
-            f"{trend['value']:.2f} points (95 % interval {trend['low']:.2f} to {trend['high']:.2f})."
+            f"{inline(trend, 'points')}."
         )
     headers = ["Trained until", "Perplexity", f"Over {last} (%)", "Slope (points a bin)"]
     figure = Section(png=_plot(curves, trend), anchor=NAME)
@@ -95,6 +96,7 @@ def _plot(curves: Mapping[str, staleness.Curve], trend: Mapping[str, float] | No
     image = matrix.imshow(
         [curve.values for curve in curves.values()], aspect="auto", cmap="cividis"
     )
+    matrix.grid(False)
     matrix.set_yticks(range(len(names)), names)
     shown = range(0, len(labels), max(1, -(-len(labels) // 8)))
     matrix.set_xticks(shown, [labels[i] for i in shown], rotation=45, ha="right")

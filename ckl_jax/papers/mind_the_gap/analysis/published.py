@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ckl_jax.analysis.sections import Cell, Section, estimate, two
+from ckl_jax.analysis.sections import Section, two
 from ckl_jax.papers.mind_the_gap.analysis.emerging import (
     EMERGING,
     FIRST,
     SECOND_SEEN,
     SECOND_UNSEEN,
 )
+from ckl_jax.papers.mind_the_gap.analysis.report import perplexity, rounded
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 
@@ -55,7 +56,7 @@ def perplexities(results: Results, published: Mapping[str, Sequence[float]] = TA
         if model not in results["perplexity"]:
             continue
         over = results["months"].get(model, {}).get("overall")
-        rows.append([model, two(results["perplexity"][model][ALL]), estimate(over, two, " to ")])
+        rows.append([model, perplexity(results["perplexity"][model][ALL]), rounded(over)])
         for value, control in zip(theirs, TABLE_2[CONTROL], strict=True):
             rows[-1] += [two(value), None if model == CONTROL else two(_percent(value, control))]
     headers = [h for name in ("Here", *CORPORA) for h in (name, "over control (%)")]
@@ -68,7 +69,7 @@ def emerging(results: Results) -> Section:
     for group, theirs in TABLE_3.items():
         values = [results["perplexity"][model].get(group) for model in (STALE, UPDATED)]
         lower = results["reduction"][UPDATED].get(group)
-        rows.append([group, *map(two, values), estimate(lower, two, " to "), *map(two, theirs)])
+        rows.append([group, *map(perplexity, values), rounded(lower), *map(two, theirs)])
     parts = ("stale", "updated", "reduction (%)")
     headers = [f"{where}: {part}" for where in ("Here", "WMT") for part in parts]
     return Section("Emerging new words beside the paper's", ["Words", *headers], rows)
@@ -81,12 +82,12 @@ def larger(results: Results) -> Section:
     rows = [
         [
             "Perplexity below the smaller model's (%)",
-            estimate(lower, two, " to "),
+            rounded(lower),
             two(LARGER_BELOW),
         ],
         [
             "Slope less the larger model's (points a bin)",
-            estimate(difference, two, " to ", value="difference") if difference else Cell("–"),
+            rounded(difference and {"value": difference["difference"], **difference}),
             "not significant (p > 0.05)",
         ],
     ]

@@ -117,13 +117,13 @@ def headline(results: Results) -> str:
     name, curve = results["stale"], results["months"][results["stale"]]
     slope = {"value": curve["line"]["slope"], **curve["line"]}
     sentences = [
-        f"The perplexity of {name} differs from the control's by {_inline(curve['overall'], '%')}.",
-        f"{_change(slope)} {_inline(slope, _points(results))}.",
+        f"The perplexity of {name} differs from the control's by {inline(curve['overall'], '%')}.",
+        f"{_change(slope)} {inline(slope, _points(results))}.",
     ]
     won = {n: x[ALL] for n, x in results["reduction"].items() if x[ALL]["low"] > 0}
     if won:
         best = max(won, key=lambda n: won[n]["value"])
-        sentences.append(f"{best} has a perplexity that is lower by {_inline(won[best], '%')}.")
+        sentences.append(f"{best} has a perplexity that is lower by {inline(won[best], '%')}.")
     return " ".join(sentences)
 
 
@@ -135,9 +135,9 @@ def _change(slope: Mapping[str, float]) -> str:
     )
 
 
-def _inline(x: Mapping[str, float], unit: str) -> str:
+def inline(x: Mapping[str, float], unit: str) -> str:
     """A value and its interval in a sentence."""
-    shown = _estimate(x)
+    shown = rounded(x)
     return f"{shown.text} {unit}" + (f" (95 % interval {shown.below})" if shown.below else "")
 
 
@@ -155,11 +155,11 @@ def _models(results: Results) -> Section:
     headers = ["Model", "Perplexity", _over(results), "Under stale (%)"]
     rows = []
     if _has_control(results):
-        rows.append([CONTROL, _plain(results["perplexity"][CONTROL][ALL]), None, None])
+        rows.append([CONTROL, perplexity(results["perplexity"][CONTROL][ALL]), None, None])
     for name, curve in results["months"].items():
         reduction = results["reduction"].get(name, {}).get(ALL)
-        over = _estimate(curve["overall"])
-        rows.append([name, _plain(results["perplexity"][name][ALL]), over, _estimate(reduction)])
+        over = rounded(curve["overall"])
+        rows.append([name, perplexity(results["perplexity"][name][ALL]), over, rounded(reduction)])
     return Section("Perplexity", headers, rows, [_LEGEND])
 
 
@@ -180,7 +180,7 @@ def _groups(results: Results) -> Section:
     """The stale model by part of speech and topic."""
     headers = ["Words", "Number", _over(results), _slope_title(results)]
     rows = [
-        [name, whole(results["words"][name]), _estimate(curve["overall"]), _slope(curve)]
+        [name, whole(results["words"][name]), rounded(curve["overall"]), _slope(curve)]
         for curves in results["groups"].values()
         for name, curve in curves.items()
         if curve
@@ -206,10 +206,13 @@ def _emerging(results: Results) -> Section:
     rows = []
     for group in (ALL, EMERGING, FIRST, SECOND_SEEN, SECOND_UNSEEN):
         if results["words"][group] and results["emerging"]["types"]:
-            cells = [whole(results["words"][group]), _plain(results["perplexity"][stale][group])]
+            cells = [
+                whole(results["words"][group]),
+                perplexity(results["perplexity"][stale][group]),
+            ]
             for name in updates:
-                cells.append(_plain(results["perplexity"][name][group]))
-                cells.append(_estimate(results["reduction"].get(name, {}).get(group)))
+                cells.append(perplexity(results["perplexity"][name][group]))
+                cells.append(rounded(results["reduction"].get(name, {}).get(group)))
             rows.append([group, *cells])
     about, settings = results["emerging"], results["settings"]
     unseen = about["unseen_types"].values()
@@ -301,11 +304,14 @@ def _slope_title(results: Results) -> str:
     return f"Slope ({_points(results)})"
 
 
-def _plain(value: float) -> str:
+def perplexity(value: float | None) -> str:
+    """A perplexity with four digits or more; \"–\" for None."""
+    if value is None or value != value:
+        return "–"
     return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 1e5 else f"{value:.2e}"
 
 
-def _estimate(x: Mapping[str, float] | None) -> Cell:
+def rounded(x: Mapping[str, float] | None) -> Cell:
     """A number with as many digits as its interval supports: two or three of its width."""
     if x is None or x["value"] != x["value"]:
         return Cell("–")
@@ -315,7 +321,7 @@ def _estimate(x: Mapping[str, float] | None) -> Cell:
 
 
 def _slope(curve: Mapping[str, Any]) -> Cell:
-    return _estimate({"value": curve["line"]["slope"], **curve["line"]})
+    return rounded({"value": curve["line"]["slope"], **curve["line"]})
 
 
 def _p(value: float | None) -> str:
