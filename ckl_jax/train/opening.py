@@ -21,6 +21,7 @@ from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
 
 JOB = "jobs/open_model.gin"
+_HUGGING_FACE = "config.json"  # which a MODEL_DIR of this library has not
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +31,13 @@ class Opened:
     Attributes:
       model: the model.
       params: its parameters.
-      put_batch: places a dict of host arrays on all devices; None leaves them as they are.
+      put_batch: places a dict of host arrays on all devices.
       on_mesh: makes the `with` block in which the model runs.
     """
 
     model: BaseTransformerModel
     params: Any
-    put_batch: Callable[[dict], dict] | None = None
+    put_batch: Callable[[dict], dict] = jax.device_put
     on_mesh: Callable[[], AbstractContextManager] = contextlib.nullcontext
 
 
@@ -54,13 +55,24 @@ def open_model(
     Raises:
       UserError: it is none of these, or the checkpoint does not fit the model.
     """
-    folder = Path(folder_of(model))
-    # Hugging Face's file; a MODEL_DIR of this library has config.gin instead.
-    if (folder / "config.json").exists():
+    folder = locate(model)
+    if (folder / _HUGGING_FACE).exists():
         compile_cache.enable()  # a gin run enables it itself
         # float32 unless set otherwise: with bfloat16 scores of close options become equal.
         built, params = from_hf.open_model(folder, **({"dtype": dtype} if dtype else {}))
         return Opened(built, jax.device_put(params))
+    return _open_run(folder, dtype, bindings, trusted)
+
+
+def locate(model: str) -> Path:
+    """The folder of a model: see `open_model`.
+
+    Raises:
+      UserError: there is none, or it has no model.
+    """
+    folder = Path(folder_of(model))
+    if (folder / _HUGGING_FACE).exists():
+        return folder
     if not folder.exists() and not is_remote(model):
         raise UserError(
             f"There is no folder {model}; give that of a Hugging Face model, a MODEL_DIR or a "
@@ -71,7 +83,7 @@ def open_model(
             f"{model} is not a model: it has neither Hugging Face's config.json nor a folder "
             "checkpoint_<step>; give one that has, or a checkpoint."
         )
-    return _open_run(folder, dtype, bindings, trusted)
+    return folder
 
 
 def _open_run(

@@ -5,7 +5,7 @@ figure, and the printed numbers beside them. Experiments of one folder share its
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from ckl_jax.files import read_json, write_file
 from ckl_jax.papers.mind_the_gap import study as job
 from ckl_jax.papers.mind_the_gap.analysis import published
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
+from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import table
 from ckl_jax.papers.mind_the_gap.analysis.report import parts_of
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import compute
 from ckl_jax.papers.mind_the_gap.office_holder_qa import ask
-from ckl_jax.papers.mind_the_gap.settings import SIZES, TITLES, Gap
+from ckl_jax.papers.mind_the_gap.settings import MASKS, SIZES, TITLES, Gap
 from ckl_jax.world.facts import office_terms
 from ckl_jax.world.stream import END, START, stream_world
 from ckl_jax.world.stream_text import tokenised
@@ -33,18 +34,19 @@ class Experiment:
     """What a table or figure is made of.
 
     Attributes:
+      make: makes its section, with the printed numbers, of the results of the comparison; or, of
+        what is no comparison of the study's models, of the settings.
+      part: anchor of the report's section that shows it too.
       masks: of dynamic evaluation.
-      parts: anchors of the report's sections that show it.
-      beside: makes the section with the printed numbers of the results.
       larger: whether it needs the larger model.
-      make: makes the sections of what is no comparison of the study's models.
+      cutoffs: whether it needs models of several cut-offs.
     """
 
+    make: Callable[[Any], Section] = published.perplexities
+    part: str = ""
     masks: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
-    beside: Callable[[Mapping[str, Any]], Section] | None = published.perplexities
     larger: bool = False
-    make: Callable[[Gap], Section] | None = None
+    cutoffs: bool = False
 
 
 def _corpus(gap: Gap) -> Section:
@@ -54,54 +56,37 @@ def _corpus(gap: Gap) -> Section:
 def _questions(gap: Gap) -> Section:
     """Figure 4: office holders of the last year, after tuning on questions of the first."""
     terms = list(office_terms(stream_world(gap.seed, SIZES[gap.size][2])))
-    paths = {}
-    for year in (START[:4], _last_year()):
-        paths[year] = gap.data / f"questions-{year}.jsonl"
-        if not paths[year].exists():
-            found = office_questions(terms, f"{year}-01", f"{year}-12", False, tokenised)
-            write_questions(paths[year], list(found))
-    tune, asked = map(str, paths.values())
+    first, last = int(START[:4]), int(END[:4]) - 1
+    paths = []
+    for year in (first, last):
+        found = office_questions(terms, f"{year}-01", f"{year}-12", tokenize=tokenised)
+        paths.append(str(gap.data / f"questions-{year}.jsonl"))
+        write_questions(paths[-1], list(found))
     models = {str(year): str(gap.root / job.UNTIL.format(year)) for year in gap.cutoffs}
-    scores = read_json(ask(models, asked, str(gap.root / "questions"), tune))
+    scores = read_json(ask(models, paths[1], str(gap.root / "questions"), paths[0]))
     note = (
-        f"Who holds an office in {_last_year()}, by models that end in different years and are "
-        f"tuned on questions of {START[:4]}. In the paper (WMT, 438 questions about 2019, models "
+        f"Who holds an office in {last}, by models that end in different years and are "
+        f"tuned on questions of {first}. In the paper (WMT, 438 questions about 2019, models "
         "of 2012 to 2019) accuracy falls with the distance of the cut-off; it prints no numbers."
     )
-    rows = [
-        [
-            name,
-            x["questions"],
-            *(f"{x[s]['value']:.2f} ± {x[s]['error']:.2f}" for s in ("em", "f1")),
-        ]
-        for name, x in scores.items()
-    ]
-    table = Section("", ["Trained until", "Questions", "EM", "F1"], rows)
     figure = (gap.root / "questions" / "asked.png").read_bytes()
-    return Section("Office holders", png=figure, notes=[note], sections=[table], anchor="questions")
+    return Section(
+        "Office holders", png=figure, notes=[note], sections=[table(scores)], anchor="questions"
+    )
 
 
-def _last_year() -> str:
-    return str(int(END[:4]) - 1)
-
-
-_MASKS = ("all", "bias", "embedding")
 EXPERIMENTS = {
-    "table1": Experiment(beside=None, make=_corpus),
-    "table2": Experiment(parts=("perplexity",)),
-    "table3": Experiment(_MASKS[:1], ("emerging",), published.emerging),
-    "table4": Experiment(
-        _MASKS, ("perplexity",), lambda r: published.perplexities(r, published.TABLE_4)
-    ),
-    "figure1": Experiment(parts=("months",)),
-    "figure2": Experiment(parts=("groups",)),
-    "figure3": Experiment((), ("months",), published.larger, larger=True),
-    "figure4": Experiment(beside=None, make=_questions),
-    "figure5": Experiment(
-        _MASKS[:1], ("months",), lambda r: published.perplexities(r, published.TABLE_4)
-    ),
-    "figure9": Experiment(_MASKS, ("past",), None),
-    "appendix_a2": Experiment(beside=None, make=job.cutoffs_section),
+    "table1": Experiment(_corpus),
+    "table2": Experiment(part="perplexity"),
+    "table3": Experiment(published.emerging, "emerging", MASKS[:1]),
+    "table4": Experiment(published.updates, "perplexity", MASKS),
+    "figure1": Experiment(part="months"),
+    "figure2": Experiment(part="groups"),
+    "figure3": Experiment(published.larger, "months", larger=True),
+    "figure4": Experiment(_questions, cutoffs=True),
+    "figure5": Experiment(published.updates, "months", MASKS[:1]),
+    "figure9": Experiment(published.updates, "past", MASKS),
+    "appendix_a2": Experiment(job.cutoffs_section, cutoffs=True),
 }
 
 
@@ -111,57 +96,52 @@ def run(name: str, gap: Gap, progress: Progress = no_progress) -> Path:
     Raises:
       UserError: see `study.run`; or the experiment needs settings that are not there.
     """
-    experiment, gap = _settled(name, gap)
+    experiment, gap = _complete(name, gap)
     short = name.replace("/", "-")
     with job.opened(gap) as study:
         rates = job.measure(study, gap, progress)
         study.step("Tables and figures")
-        sections = []
-        if experiment.make:
-            sections.append(experiment.make(gap))
-        if experiment.parts:
+        if experiment.part:
             results = compute(job.comparison(gap, rates))
             drawn = draw(results)
-            parts = parts_of(results, drawn)
-            sections += [parts[part] for part in experiment.parts]
-            figures = [drawn[part] for part in experiment.parts if part in drawn]
-            save({f"{short}-{i}" if i else short: f for i, f in enumerate(figures)}, gap.root)
-            if experiment.beside:
-                sections.insert(0, experiment.beside(results))
+            part = parts_of(results, drawn)[experiment.part]
+            sections = [experiment.make(results), part]
+            if part.png:
+                save({short: part}, gap.root)
+        else:
+            sections = [experiment.make(gap)]
         sections[0].show()
         write_file(gap.root / f"{short}.md", "\n".join(s.markdown() for s in sections))
-        lead = [
+        lead = (
             f"The corpus here is {gap.corpus or 'the simulated stream'}, and the models are of "
             f"--size {gap.size}; the paper's are trained on millions of documents. What compares "
             "are directions and orders, not the numbers."
-        ]
+        )
         title = f"Mind the Gap, {TITLES[name]}"
-        return study.done(write_page(gap.root / f"{short}.html", title, sections, lead))
+        return study.done(write_page(gap.root / f"{short}.html", title, sections, [lead]))
 
 
 def describe(name: str, gap: Gap) -> list[str]:
     """Sentences on what `run` would do."""
-    _, gap = _settled(name, gap)
-    rates = f", each at --rates {', '.join(f'{r:g}' for r in gap.rates)}" if gap.masks else ""
+    _, gap = _complete(name, gap)
     return [
-        f"Folder: {gap.root}; models that it has stay.",
-        f"Trainings: {', '.join(job.arms(gap))}.",
-        f"Dynamic evaluation: {', '.join(gap.masks) or 'none'}{rates}.",
+        f"Trainings in {gap.root}, where they are missing: {', '.join(job.arms(gap))}.",
+        f"Dynamic evaluation of {', '.join(gap.masks) or 'no'} parameters.",
     ]
 
 
-def _settled(name: str, gap: Gap) -> tuple[Experiment, Gap]:
+def _complete(name: str, gap: Gap) -> tuple[Experiment, Gap]:
     """The experiment, and the settings with what it needs."""
     experiment = EXPERIMENTS[name.partition("/")[2]]
-    gap = dataclasses.replace(gap, masks=experiment.masks, larger=experiment.larger)
     if experiment.make is _questions and gap.corpus:
         raise UserError(
             f"{name} asks who holds the simulated stream's offices; for --documents use "
             "`ckl mind-the-gap --cutoffs` and `ckl ask`."
         )
-    if experiment.make in (_questions, job.cutoffs_section):
-        if not gap.cutoffs and gap.corpus:
-            raise UserError(f"{name} needs --cutoffs: years of the corpus, such as 2012..2019.")
-        years = range(int(START[:4]), int(_last_year()) + 1)
-        return experiment, dataclasses.replace(gap, cutoffs=gap.cutoffs or tuple(years))
-    return experiment, dataclasses.replace(gap, cutoffs=())
+    if experiment.cutoffs and not gap.cutoffs and gap.corpus:
+        raise UserError(f"{name} needs --cutoffs: years of the corpus, such as 2012..2019.")
+    years = gap.cutoffs or tuple(range(int(START[:4]), int(END[:4])))
+    needed = {"masks": experiment.masks, "larger": experiment.larger}
+    return experiment, dataclasses.replace(
+        gap, **needed, cutoffs=years if experiment.cutoffs else ()
+    )

@@ -45,8 +45,8 @@ class Row(NamedTuple):
       document: its number among those that are scored at once.
       start, stop: the tokens that are read; -1 is the token before the document.
       first, end: the tokens that are scored.
-      hidden: the end of the hidden tokens, which begin with `first`.
       size: how many tokens the model reads, special ones included.
+      hidden: the end of the hidden tokens, which begin with `first`.
       at: where the losses of a row begin with that of `first`.
       target: length of the decoder's target, if there is one.
     """
@@ -56,9 +56,9 @@ class Row(NamedTuple):
     stop: int
     first: int
     end: int
-    hidden: int
     size: int
-    at: int
+    hidden: int = 0
+    at: int = 0
     target: int = 0
 
 
@@ -116,8 +116,8 @@ class CausalWordScorer:
 
     def _run(self, batch: dict[str, np.ndarray]) -> np.ndarray:
         with self._opened.on_mesh():
-            put = self._opened.put_batch
-            return jax.device_get(self._step(self._opened.params, put(batch) if put else batch))
+            batch = self._opened.put_batch(batch)
+            return jax.device_get(self._step(self._opened.params, batch))
 
     def _shape(self, row: Row) -> tuple[int, int]:
         """The lengths for which the step of a row is compiled."""
@@ -129,7 +129,8 @@ class CausalWordScorer:
         while end < total:
             first, end = end, min(end + (self.stride if end else self.window - 1), total)
             start = max(end - self.window, -1)
-            yield Row(number, start, end, first, end, 0, end - start, first - start - 1)
+            at = first - start - 1
+            yield Row(number, start, end, first, end, size=end - start, at=at)
 
     def _batch(self, texts: Texts, length: int, target: int) -> dict[str, np.ndarray]:
         """The arrays of rows of one shape."""
@@ -154,7 +155,8 @@ class MaskedWordScorer(CausalWordScorer):
         for i, hidden in enumerate(np.repeat(np.cumsum(document.counts), document.counts).tolist()):
             start = max(0, min(i - room // 2, total - room))
             stop = min(start + room, total)
-            yield Row(number, start, stop, i, i + 1, hidden, stop - start + 2, 0)
+            size = stop - start + 2
+            yield Row(number, start, stop, i, i + 1, hidden=hidden, size=size)
 
     def _batch(self, texts: Texts, length: int, target: int) -> dict[str, np.ndarray]:
         vocabulary, rows = self.model.vocabulary, []
@@ -202,7 +204,8 @@ class InfillingWordScorer(CausalWordScorer):
                 stop, end = min(total, word_end + room - before), min(first + room, word_end)
                 target = max(_MIN_TARGET, 1 << (end - first + 1).bit_length())
                 size = before + stop - word_end + 2
-                yield Row(number, first - before, stop, first, end, word_end, size, 1, target)
+                more = {"hidden": word_end, "size": size, "at": 1, "target": target}
+                yield Row(number, first - before, stop, first, end, **more)
 
     def _batch(self, texts: Texts, length: int, target: int) -> dict[str, np.ndarray]:
         (first, second), end = self._sentinels, self.model.output_vocabulary.eos_id

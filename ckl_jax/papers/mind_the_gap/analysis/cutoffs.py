@@ -12,7 +12,7 @@ from ckl_jax.analysis.figures import panels, png, save
 from ckl_jax.analysis.sections import Section
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap.analysis import staleness
-from ckl_jax.papers.mind_the_gap.analysis.report import inline, perplexity, rounded
+from ckl_jax.papers.mind_the_gap.analysis.report import inline, perplexity, rounded, slope_of
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, StalenessStudy
 
 NAME = "cutoffs"
@@ -37,22 +37,16 @@ def write(study: StalenessStudy, last: str, out: Path) -> Section:
         name: staleness.relative_increase(totals[name], totals[CONTROL], bins, **how)
         for name in study.models
     }
+    months = {name: curve.as_dict() for name, curve in curves.items()}
+    every = {name: total.perplexity()[staleness.ALL] for name, total in totals.items()}
+    every[last] = every.pop(CONTROL)
     trend = _trend(curves)
-    found = {
-        "trend": trend,
-        "months": {name: curve.as_dict() for name, curve in curves.items()},
-        "last": last,
-        "perplexity": {
-            last if name == CONTROL else name: t.perplexity()[staleness.ALL]
-            for name, t in totals.items()
-        },
-    }
-    write_json(out / f"{NAME}.json", found)
+    write_json(out / f"{NAME}.json", {"trend": trend, "months": months, "perplexity": every})
     rows = [
-        [name, perplexity(found["perplexity"][name]), *map(rounded, _numbers(curve))]
-        for name, curve in curves.items()
+        [name, perplexity(every[name]), rounded(found["overall"]), slope_of(found)]
+        for name, found in months.items()
     ]
-    rows.append([last, perplexity(found["perplexity"][last]), None, None])
+    rows.append([last, perplexity(every[last]), None, None])
     note = (
         f"All models trained on equally many words, until the end of a year; {last} is what they "
         "are compared with."
@@ -63,16 +57,12 @@ def write(study: StalenessStudy, last: str, out: Path) -> Section:
             f"{inline(trend, 'points')}."
         )
     headers = ["Trained until", "Perplexity", f"Over {last} (%)", "Slope (points a bin)"]
-    figure = Section(png=_plot(curves, trend), anchor=NAME)
-    save({NAME: figure}, out)
     table = Section("", headers, rows)
-    return Section("Cut-offs", png=figure.png, notes=[note], sections=[table], anchor=NAME)
-
-
-def _numbers(curve: staleness.Curve) -> tuple[dict[str, float], dict[str, float]]:
-    """The overall increase and the slope, each with its interval."""
-    described = curve.as_dict()
-    return described["overall"], {"value": described["line"]["slope"], **described["line"]}
+    figure = Section(
+        "Cut-offs", [], [], [note], _plot(curves, trend), sections=[table], anchor=NAME
+    )
+    save({NAME: figure}, out)
+    return figure
 
 
 def _trend(curves: Mapping[str, staleness.Curve]) -> dict[str, float] | None:

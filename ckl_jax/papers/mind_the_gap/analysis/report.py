@@ -172,7 +172,7 @@ def _slopes(results: Results) -> Section:
     for name, curve in results["months"].items():
         found = results["slopes"].get(name) or {}
         compared = (_p(found[kind]["p"] if found else None) for kind in ("unpaired", "paired"))
-        rows.append([name, _slope(curve), _p(curve["line"]["p"]), *compared])
+        rows.append([name, slope_of(curve), _p(curve["line"]["p"]), *compared])
     return Section("Slopes", ["Model", _slope_title(results), *tests], rows, [_SLOPES])
 
 
@@ -180,7 +180,7 @@ def _groups(results: Results) -> Section:
     """The stale model by part of speech and topic."""
     headers = ["Words", "Number", _over(results), _slope_title(results)]
     rows = [
-        [name, whole(results["words"][name]), rounded(curve["overall"]), _slope(curve)]
+        [name, whole(results["words"][name]), rounded(curve["overall"]), slope_of(curve)]
         for curves in results["groups"].values()
         for name, curve in curves.items()
         if curve
@@ -320,7 +320,8 @@ def rounded(x: Mapping[str, float] | None) -> Cell:
     return estimate(x, f"{{:.{min(max(digits, 0), 3)}f}}".format, " to ")
 
 
-def _slope(curve: Mapping[str, Any]) -> Cell:
+def slope_of(curve: Mapping[str, Any]) -> Cell:
+    """The slope of a curve's line, with its interval."""
     return rounded({"value": curve["line"]["slope"], **curve["line"]})
 
 
