@@ -19,6 +19,7 @@ from ckl_jax.files import read_json, write_file
 from ckl_jax.papers.mind_the_gap import study as job
 from ckl_jax.papers.mind_the_gap.analysis import published
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
+from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import draw as draw_scores
 from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import table
 from ckl_jax.papers.mind_the_gap.analysis.report import parts_of
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import compute
@@ -69,10 +70,8 @@ def _questions(gap: Gap) -> Section:
         f"tuned on questions of {first}. In the paper (WMT, 438 questions about 2019, models "
         "of 2012 to 2019) accuracy falls with the distance of the cut-off; it prints no numbers."
     )
-    figure = (gap.root / "questions" / "asked.png").read_bytes()
-    return Section(
-        "Office holders", png=figure, notes=[note], sections=[table(scores)], anchor="questions"
-    )
+    below = [table(scores)]
+    return Section("Office holders", notes=[note], png=draw_scores(scores), sections=below)
 
 
 EXPERIMENTS = {
@@ -103,13 +102,11 @@ def run(name: str, gap: Gap, progress: Progress = no_progress) -> Path:
         study.step("Tables and figures")
         if experiment.part:
             results = compute(job.comparison(gap, rates))
-            drawn = draw(results)
-            part = parts_of(results, drawn)[experiment.part]
-            sections = [experiment.make(results), part]
-            if part.png:
-                save({short: part}, gap.root)
+            sections = [experiment.make(results), parts_of(results, draw(results))[experiment.part]]
         else:
             sections = [experiment.make(gap)]
+        if sections[-1].png:
+            save({short: sections[-1]}, gap.root)
         sections[0].show()
         write_file(gap.root / f"{short}.md", "\n".join(s.markdown() for s in sections))
         lead = (

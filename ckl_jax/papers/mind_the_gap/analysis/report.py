@@ -94,8 +94,8 @@ def parts_of(results: Results, drawn: Mapping[str, Section]) -> dict[str, Sectio
     """{anchor: section} of the page, in order; those without data are empty."""
     tables = tables_of(results)
 
-    def joined(title: str, anchor: str, *parts: Section | None) -> Section:
-        figure = drawn.get(anchor, Section())
+    def joined(title: str, anchor: str, *parts: Section | None, name: str = "") -> Section:
+        figure = drawn.get(name or anchor, Section())
         return dataclasses.replace(figure, title=title, anchor=anchor, sections=parts)
 
     sections = [
@@ -105,7 +105,7 @@ def parts_of(results: Results, drawn: Mapping[str, Section]) -> dict[str, Sectio
         joined("Parts of speech and topics", "groups", tables.get("Groups of words")),
         dataclasses.replace(tables.get("Emerging new words", Section()), anchor="emerging"),
         joined("By week", "weeks", Section(notes=_overtakes(results))),
-        joined("The past", "past", drawn.get("forgetting"), tables.get("The past")),
+        joined("The past", "past", tables.get("The past"), name="forgetting"),
     ]
     return {section.anchor: section for section in sections}
 
