@@ -280,37 +280,39 @@ def comparison(gap: Gap, rates: Mapping[str, float]) -> StalenessStudy:
     if gap.larger:
         dumps[f"{STALE}, larger"] = (STALE + LARGER, "none", None)
     dumps |= {f"{STALE} + {mask}": (STALE, mask, rate) for mask, rate in rates.items()}
-    return StalenessStudy(
-        control=_dump(gap, CONTROL),
-        models={name: _dump(gap, *made) for name, made in dumps.items()},
+    return _study(
+        gap,
+        CONTROL,
+        dumps,
         train=str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
         tagger=gap.tagger,
         topics=gap.topics,
         emerging_min_count=gap.emerging_min_count,
-        seed=gap.seed,
-        bin_months=gap.bin_months,
-        first_month=_first_month(gap),
     )
 
 
-def _dump(gap: Gap, arm: str, mask: str = "none", rate: float | None = None) -> str:
-    return str(gap.evaluation(arm, _TEST, mask, rate) / DUMP)
+def _study(
+    gap: Gap, control: str, models: Mapping[str, tuple[str, str, float | None]], **options: Any
+) -> StalenessStudy:
+    """The comparison of {name: (arm, mask, rate)} with an arm on the test documents."""
 
+    def dump(arm: str, mask: str = "none", rate: float | None = None) -> str:
+        return str(gap.evaluation(arm, _TEST, mask, rate) / DUMP)
 
-def _first_month(gap: Gap) -> str:
-    return read_json(gap.data / "splits" / "split.json")["test_months"][0]
+    return StalenessStudy(
+        control=dump(control),
+        models={name: dump(*made) for name, made in models.items()},
+        seed=gap.seed,
+        bin_months=gap.bin_months,
+        first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
+        **options,
+    )
 
 
 def cutoffs_section(gap: Gap) -> Section:
     """Perplexity by cut-off and month, over the last one's; written to `cutoffs.json` too."""
     # Not over CONTROL's, which has seen more words than the first year has.
     *earlier, last = gap.cutoffs
-    study = StalenessStudy(
-        control=_dump(gap, UNTIL.format(last)),
-        models={str(year): _dump(gap, UNTIL.format(year)) for year in earlier},
-        tagger="",
-        seed=gap.seed,
-        bin_months=gap.bin_months,
-        first_month=_first_month(gap),
-    )
+    models = {str(year): (UNTIL.format(year), "none", None) for year in earlier}
+    study = _study(gap, UNTIL.format(last), models, tagger="")
     return cutoffs.write(study, str(last), gap.root)

@@ -224,25 +224,20 @@ class InfillingWordScorer(CausalWordScorer):
         return -self.model.score_options(params, batch)
 
 
-_SCORERS = {
-    DecoderOnlyModel: CausalWordScorer,
-    MaskedModel: MaskedWordScorer,
-    EncoderDecoderModel: InfillingWordScorer,
-}
-
-
-def make_word_scorer(
-    opened: Opened, window: int | None, stride: int | None, batch_size: int
-) -> CausalWordScorer:
-    """The scorer of a model's kind.
+def make_word_scorer(opened: Opened, *settings: Any) -> CausalWordScorer:
+    """The scorer of a model's kind; `settings` are window, stride and batch size.
 
     Raises:
       UserError: the model is of another kind, the window is longer than its positions, or --stride
         is given for a model whose windows do not slide.
     """
-    for kind, scorer in _SCORERS.items():
-        if isinstance(opened.model, kind):
-            return scorer(opened, window, stride, batch_size)
+    match opened.model:
+        case DecoderOnlyModel():
+            return CausalWordScorer(opened, *settings)
+        case MaskedModel():
+            return MaskedWordScorer(opened, *settings)
+        case EncoderDecoderModel():
+            return InfillingWordScorer(opened, *settings)
     raise UserError(
         f"No scorer knows a {type(opened.model).__name__}; give its dump of word losses in place "
         "of the model."

@@ -42,18 +42,14 @@ def _splits(made: Mapping[str, Any]) -> Section:
 
 def _models(root: Path) -> Section:
     rows = []
-    for arm in sorted((p.parent.name for p in root.glob("*/summary.json")), key=_order):
+    others = {path.parent.name for path in root.glob("*/summary.json")} - {*ARMS}
+    for arm in (*ARMS, *sorted(others)):
         summary = read_json(root / arm / "summary.json")
         counts = (summary[name] for name in ("total_parameters", "steps"))
         cost = costs(training_flops(summary), summary.get("train_cpu_seconds"))
         rows.append([arm.replace("_", " "), *counts, *cost, word_perplexity(root / arm)])
     headers = ["Model", "Parameters", "Steps", *COSTS, "Word perplexity, its validation"]
     return Section("", headers, rows)
-
-
-def _order(arm: str) -> tuple[bool, str]:
-    """The two arms first."""
-    return arm not in ARMS, arm if arm not in ARMS else str(ARMS.index(arm))
 
 
 def word_perplexity(model_dir: Path) -> float | None:
