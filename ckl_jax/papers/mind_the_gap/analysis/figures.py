@@ -9,12 +9,13 @@ from ckl_jax.analysis.figures import legend, panels, png, sections
 from ckl_jax.analysis.sections import Section
 from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.past_text import START
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 
 _TOPICS = 6  # curves that are drawn
 _DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
 _SLOPE_WIDTH = 20  # characters of a slope with its interval
 _LEGEND_WIDTH = 60  # characters of names that fit below a figure
-_INCREASE = "perplexity over the control's (%)"
+_INCREASE = "perplexity over {} (%)"
 _PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 Curves = Mapping[str, Mapping[str, Any]]
 
@@ -37,7 +38,13 @@ def plot_groups(results: Mapping[str, Any]):
     # Numbers of percent differ by orders of magnitude between groups of words.
     highest = sorted(max(map(abs, curve["values"])) for curve in solid.values())
     dwarfed = len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
-    return _plot(solid, "month", dotted=short, logarithmic=dwarfed)
+    ylabel = _INCREASE.format(_base(results))
+    return _plot(solid, "month", dotted=short, logarithmic=dwarfed, ylabel=ylabel)
+
+
+def _base(results: Mapping[str, Any]) -> str:
+    """What perplexities are compared with."""
+    return "the control's" if CONTROL in results["perplexity"] else "expected by frequency"
 
 
 def plot_forgetting(results: Mapping[str, Any]):
@@ -67,7 +74,7 @@ def _plot(
     unit: str,
     lines: bool = False,
     dotted: Curves | None = None,
-    ylabel: str = _INCREASE,
+    ylabel: str = "",
     order: Sequence[str] = (),
     logarithmic: bool = False,
 ):
@@ -135,15 +142,16 @@ def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def draw(results: Mapping[str, Any]) -> dict[str, Section]:
     """{name: section} of all figures that have data."""
+    ylabel = _INCREASE.format(_base(results))
     return sections(
         {
             "months": (
                 "Staleness by month",
-                "How much higher than the control's a model's perplexity is, on the same "
+                f"How much higher than {_base(results)} a model's perplexity is, on the same "
                 "documents: each month, and the line through the months, whose slope (points a "
                 "bin) is in the legend. Bands and intervals are of 95 %, of a bootstrap over each "
                 "month's documents.",
-                _plot(results["months"], "month", lines=True),
+                _plot(results["months"], "month", lines=True, ylabel=ylabel),
             ),
             "groups": (
                 "Parts of speech and topics",
@@ -154,7 +162,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, Section]:
             "weeks": (
                 "Staleness by week",
                 "Spans of seven days; below 0 a model is better than the control.",
-                _plot(results["weeks"], "week") if results["weeks"] else None,
+                _plot(results["weeks"], "week", ylabel=ylabel) if results["weeks"] else None,
             ),
             "forgetting": (
                 "Text of the past",
