@@ -41,6 +41,17 @@ def _numbers(text: str, kind: type) -> tuple:
         raise ValueError(f"{text!r}; give numbers with commas between") from None
 
 
+def _years(text: str) -> tuple[int, ...]:
+    """Years with commas between, of which A..B stands for all from A to B."""
+    years = []
+    for part in names(text):
+        first, _, last = part.partition("..")
+        if not (first.isdigit() and (last or first).isdigit() and int(first) <= int(last or first)):
+            raise ValueError(f"{text!r}; give years, such as 2012..2019 or 2012,2015")
+        years += range(int(first), int(last or first) + 1)
+    return tuple(sorted(set(years)))
+
+
 def _with_commas(read, metavar: str) -> PrimitiveConstructorSpec:
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -55,6 +66,7 @@ Names = Annotated[tuple[str, ...], _with_commas(names, "A,B")]
 SomeNames = Annotated[tuple[str, ...], _with_commas(_some_names, "A,B")]
 Floats = Annotated[tuple[float, ...], _with_commas(lambda text: _numbers(text, float), "X,Y")]
 Ints = Annotated[tuple[int, ...], _with_commas(lambda text: _numbers(text, int), "M,N")]
+Years = Annotated[tuple[int, ...], _with_commas(_years, "A..B")]
 # Given once for each entry: --documents A --documents B.
 Repeated = UseAppendAction[tuple[str, ...]]
 Bindings = Annotated[

@@ -198,7 +198,8 @@ def ask(
     """Put dated questions to models that were trained up to different times.
 
     Args:
-      model: MODEL_DIR or checkpoint, in the order of the figure; may be repeated.
+      model: MODEL_DIR, checkpoint or Hugging Face folder, in the order of the figure; may be
+        repeated.
       questions: File of `ckl data questions`.
       tune: Questions of another time, on which each model learns the form of the answers.
       out: Folder of answers, table and figure.

@@ -20,6 +20,7 @@ from ckl_jax.papers.ckl.demo import Demo
 from ckl_jax.papers.ckl.settings import PAPER_EXPERIMENTS as CKL
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.lm_pub_quiz.settings import Stream
+from ckl_jax.papers.mind_the_gap.settings import EXPERIMENTS as MIND_THE_GAP
 from ckl_jax.papers.mind_the_gap.settings import Gap
 from ckl_jax.papers.temporalwiki.settings import PAPER_EXPERIMENTS as TEMPORALWIKI
 from ckl_jax.papers.temporalwiki.settings import Updates
@@ -27,7 +28,7 @@ from ckl_jax.train.studies import Experiments
 from ckl_jax.updates.settings import Update
 
 # Papers whose tables and figures `ckl experiment` runs by name.
-_PAPERS = (CKL, TEMPORALWIKI)
+_PAPERS = (CKL, TEMPORALWIKI, MIND_THE_GAP)
 
 
 def demo(settings: Flat[Demo]) -> dict[str, Any]:

@@ -3,18 +3,13 @@
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from ckl_jax.checkpoints import architectures, from_hf
 from ckl_jax.checkpoints.hub import folder_of
-from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
 from ckl_jax.errors import UserError
-from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
@@ -23,12 +18,7 @@ from ckl_jax.papers.lm_pub_quiz.fill_scorer import EncoderDecoderScorer
 from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
 from ckl_jax.papers.lm_pub_quiz.settings import TARGETS, Scoring
-from ckl_jax.parallel.mesh import Partitioner
-from ckl_jax.train import compile_cache
-from ckl_jax.train.configs import RestoreCheckpointConfig
-from ckl_jax.train.restore import RestoredModel
-
-JOB = "jobs/ranking.gin"
+from ckl_jax.train import opening
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,22 +54,11 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
             raise UserError("A live model needs its tokenizer: give tokenizer=...")
         with saved(model, tokenizer) as folder:
             name = getattr(model, "name_or_path", "") or type(model).__name__
-            return dataclasses.replace(_open_hugging_face(folder, settings), name=name)
-    folder = Path(folder_of(str(model)))
-    # Hugging Face's file; a MODEL_DIR of this library has config.gin instead.
-    if (folder / "config.json").exists():
-        return _open_hugging_face(folder, settings)
-    if not folder.exists() and not is_remote(str(model)):
-        raise UserError(
-            f"There is no folder {model}; give that of a Hugging Face model, a MODEL_DIR or a "
-            "checkpoint."
-        )
-    if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
-        raise UserError(
-            f"{model} is not a model: it has neither Hugging Face's config.json nor a folder "
-            "checkpoint_<step>; give one that has, or a checkpoint."
-        )
-    return _open_run(folder, settings)
+            return dataclasses.replace(open_model(folder, settings), name=name)
+    folder = folder_of(str(model))
+    opened = opening.open_model(folder, settings.dtype, settings.bindings, settings.trusted)
+    scorer = make_scorer(opened.model, opened.params, opened.put_batch, settings)
+    return Opened(folder, scorer, opened.on_mesh)
 
 
 def open_scorer(folder: str | Path, **settings: Any) -> Any:
@@ -104,77 +83,6 @@ def saved(model: Any, tokenizer: Any = None):
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
         yield Path(folder)
-
-
-def _open_hugging_face(folder: Path, settings: Scoring) -> Opened:
-    compile_cache.enable()  # a gin run enables it itself
-    # float32 unless set otherwise: with bfloat16 scores of close options become equal, and ties go
-    # to the first option.
-    model, params = from_hf.open_model(
-        folder, **({"dtype": settings.dtype} if settings.dtype else {})
-    )
-    return Opened(str(folder), make_scorer(model, jax.device_put(params), None, settings))
-
-
-def _open_run(folder: Path, settings: Scoring) -> Opened:
-    from ckl_jax.config import gin_config
-
-    # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
-    checkpoint = Path(str(find_checkpoint(folder)))
-    opened = gin_config.run(
-        open_checkpoint,
-        files=_gin_files(checkpoint.parent, settings.trusted),
-        # The user's bindings come last, and win.
-        bindings=[
-            f"CHECKPOINT_PATH = {str(checkpoint)!r}",
-            # A run's config.gin says its method; an imported model has none.
-            *([] if (checkpoint.parent / "config.gin").exists() else ["METHOD = None"]),
-            f"ACTIVATION_DTYPE = {settings.dtype or 'float32'!r}",
-            *settings.bindings,
-        ],
-        trusted=settings.trusted,
-        settings=settings,
-    )
-    return dataclasses.replace(opened, name=str(folder))
-
-
-def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
-    """The gin files that describe the model of a run."""
-    from ckl_jax.config import gin_config
-
-    if (run / "config.gin").exists():
-        return [str(run / "config.gin"), JOB]
-    if (run / "model.gin").exists():
-        path = str(run / "model.gin")
-        # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
-        # architecture's own gin file builds it.
-        bound = gin_config.load([path], trusted=trusted).selectors()  # imports its modules
-        return [architectures.of_gin_names(bound, path).gin_file, path, JOB]
-    raise UserError(
-        f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
-        "such a folder, or one from Hugging Face with config.json."
-    )
-
-
-def open_checkpoint(
-    *,
-    model: BaseTransformerModel,
-    restore_checkpoint_cfg: RestoreCheckpointConfig,
-    settings: Scoring,
-    method: Method | None = None,
-    partitioner: Partitioner | None = None,
-) -> Opened:
-    """Opens one checkpoint of the base model `model`, to which `method` is added.
-
-    Raises:
-      UserError: the checkpoint does not fit.
-    """
-    restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
-    with restored.on_mesh():
-        params = restored.load(restored.paths[-1])
-    # Every device gets the whole batch: ranking needs no sharded data.
-    scorer = make_scorer(restored.model, params, restored.partitioner.put_whole, settings)
-    return Opened(restored.paths[-1], scorer, restored.on_mesh)
 
 
 def make_scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Scoring) -> Any:

@@ -15,28 +15,22 @@ import jax
 import numpy as np
 import optax
 
-from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.facts.questions import Question, question_batch, question_rows, read_questions
 from ckl_jax.data.process_pool import open_folder
 from ckl_jax.data.tasks.dated_task import WordEncoder
 from ckl_jax.data.tasks.epochs import random_keys
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl, write_jsonl
-from ckl_jax.methods.method import Method, vanilla
-from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
 from ckl_jax.papers.mind_the_gap.settings import Settings
-from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import metrics
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
-from ckl_jax.train.configs import RestoreCheckpointConfig
-from ckl_jax.train.restore import RestoredModel
+from ckl_jax.train.opening import Opened, locate, open_model
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import make_train_step
 
-JOB = "jobs/asking.gin"
 Rows = list[dict[str, Any]]
 
 
@@ -51,7 +45,7 @@ def ask(
     """Evaluates every model on the questions; writes answers, a table and a figure.
 
     Args:
-      models: {name: MODEL_DIR or checkpoint}, in the order of the figure.
+      models: {name: MODEL_DIR, checkpoint, or Hugging Face folder}, in the order of the figure.
       questions: file of the questions, see `data.questions`.
       out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
         the same settings is not evaluated again.
@@ -65,14 +59,14 @@ def ask(
     Raises:
       UserError: a file or a checkpoint is missing or does not fit, or a question is in both files.
     """
-    from ckl_jax.config import gin_config
-
     asked_now, tuned_on = read_questions(questions), read_questions(tune) if tune else []
     # A question that is tuned on would be answered from the tuning.
     if both := {q.question for q in asked_now} & {q.question for q in tuned_on}:
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
     answers = {name: Path(out) / f"{name}.jsonl" for name in models}
-    configs = {n: _config_of(models[n]) for n, path in answers.items() if not path.exists()}
+    missing = {name: models[name] for name, path in answers.items() if not path.exists()}
+    for place in missing.values():
+        locate(place)  # before the first is evaluated
     folder = open_folder(
         out,
         {
@@ -81,94 +75,57 @@ def ask(
             **dataclasses.asdict(settings),
         },
     )
-    found: dict[str, Rows] = {}
-    for name, path in answers.items():
-        if name in configs:
-            checkpoint, config = configs[name]
-            # The run's own config.gin builds the model, the job file evaluates it.
-            rows = gin_config.run(
-                asked,
-                files=[str(config), JOB],
-                bindings=[f"CHECKPOINT_PATH = {str(checkpoint)!r}"],
-                questions=asked_now,
-                trusted=trusted,
-                tune=tuned_on,
-                settings=settings,
-                name=name,
-            )
-            write_jsonl(path, rows)
-        found[name] = list(read_jsonl(path))
-    return analysis.write(found, folder)
-
-
-def _config_of(model: str) -> tuple[Path, Path]:
-    """The checkpoint of a model, and the gin file of its run."""
-    checkpoint = Path(str(find_checkpoint(model)))
-    config = checkpoint.parent / "config.gin"
-    if not config.is_file():
-        raise UserError(f"{checkpoint.parent} has no config.gin; give the folder of a run.")
-    return checkpoint, config
+    for name, place in missing.items():
+        opened = open_model(place, trusted=trusted)
+        write_jsonl(answers[name], asked(opened, asked_now, tuned_on, settings, name))
+    return analysis.write({name: list(read_jsonl(path)) for name, path in answers.items()}, folder)
 
 
 def asked(
-    *,
-    model: BaseTransformerModel,
-    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    opened: Opened,
     questions: Sequence[Question],
     tune: Sequence[Question],
     settings: Settings,
     name: str = "",
-    method: Method | None = None,
-    partitioner: Partitioner | None = None,
 ) -> Rows:
     """The answers of one model.
 
     Args:
-      model: the base model; the method is put into it here.
-      restore_checkpoint_cfg: which checkpoint.
+      opened: the model; its parameters are donated if it is tuned.
       questions, tune, settings: see `ask`.
       name: for lines of progress.
-      method: the one that trained the checkpoint; None is none.
-      partitioner: mesh and rules.
 
     Returns:
       A row for each question: `id`, `date`, `question`, `answers`, `prediction`, `em`, `f1`.
     """
-    if not isinstance(model, DecoderOnlyModel):
+    if not isinstance(opened.model, DecoderOnlyModel):
         raise UserError(
-            f"Questions are put to decoder-only models here, and a {type(model.config).__name__} "
-            "is not one; probe a T5 by `t5x eval`."
+            f"Questions are put to decoder-only models here, and a "
+            f"{type(opened.model.config).__name__} is not one; probe a T5 by `t5x eval`."
         )
-    restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
-    with restored.on_mesh():
-        params = restored.load(restored.paths[-1])
+    with opened.on_mesh():
+        params = opened.params
         if tune and settings.epochs:
-            params = _tuned(restored, params, tune, settings, name)
-        return _rows(restored, params, questions, settings)
+            params = _tuned(opened, tune, settings, name)
+        return _rows(opened, params, questions, settings)
 
 
-def _encoded(restored: RestoredModel, questions: Sequence[Question], length: int):
-    vocabulary = restored.model.vocabulary
+def _encoded(opened: Opened, questions: Sequence[Question], length: int):
+    vocabulary = opened.model.vocabulary
     return question_rows(questions, WordEncoder(vocabulary), vocabulary.eos_id, length)
 
 
-def _tuned(
-    restored: RestoredModel,
-    params: Any,
-    questions: Sequence[Question],
-    settings: Settings,
-    name: str,
-) -> Any:
+def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, name: str) -> Any:
     """The parameters after `epochs` passes with the loss of the answers only; all parameters
     train.
     """
-    vocabulary = restored.model.vocabulary
-    rows = _encoded(restored, questions, settings.length)
+    vocabulary = opened.model.vocabulary
+    rows = _encoded(opened, questions, settings.length)
     # One width for all batches: one compilation.
     width = max(len(prompt) + len(answer) for prompt, answer in rows)
     tx = optax.chain(clip_by_global_norm(settings.clip_norm), optax.adam(settings.learning_rate))
-    step = jax.jit(make_train_step(restored.model.loss_fn, tx, dropout=False), donate_argnums=0)
-    state, key = TrainState.create(params, tx), jax.random.key(settings.seed)
+    step = jax.jit(make_train_step(opened.model.loss_fn, tx, dropout=False), donate_argnums=0)
+    state, key = TrainState.create(opened.params, tx), jax.random.key(settings.seed)
     for epoch in range(settings.epochs):
         losses = []
         order = np.argsort(random_keys(len(rows), settings.seed, epoch), kind="stable")
@@ -177,24 +134,20 @@ def _tuned(
             batch = question_batch(part, width, vocabulary.eos_id)
             missing = settings.batch_size - len(part)  # rows without weights: one shape for all
             batch = {k: np.pad(x, ((0, missing), (0, 0))) for k, x in batch.items()}
-            state, told = step(state, {}, restored.partitioner.put_whole(batch), key)
+            state, told = step(state, {}, opened.put_batch(batch), key)
             losses.append(told["loss"])
         mean = float(np.mean(jax.device_get(losses)))
         print(f"   {name}  tuned, epoch {epoch + 1}/{settings.epochs}  loss {mean:.3f}", flush=True)
     return state.params
 
 
-def _rows(
-    restored: RestoredModel, params: Any, questions: Sequence[Question], settings: Settings
-) -> Rows:
-    vocabulary = restored.model.vocabulary
-    rows = _encoded(restored, questions, settings.length)
+def _rows(opened: Opened, params: Any, questions: Sequence[Question], settings: Settings) -> Rows:
+    vocabulary = opened.model.vocabulary
+    rows = _encoded(opened, questions, settings.length)
     # The context of the first token is an end, as where the model was trained.
     prompts = [[vocabulary.eos_id, *prompt] for prompt, _ in rows]
     longest = max(len(answer) for _, answer in rows)
-    generator = DecoderOnlyGenerator(
-        restored.model, settings.batch_size, put_batch=restored.partitioner.put_whole
-    )
+    generator = DecoderOnlyGenerator(opened.model, settings.batch_size, put_batch=opened.put_batch)
     said = generator.answers(params, prompts, max(map(len, prompts)), longest + 1, 1)
     return [
         {

@@ -9,13 +9,14 @@ from tyro.conf import arg
 from ckl_jax import checks
 from ckl_jax.data.text.word_classes import make_tagger
 from ckl_jax.errors import UserError
-from ckl_jax.options import Floats, Names
+from ckl_jax.options import Bindings, Floats, Names, Years
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import require_scikit_learn
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
-from ckl_jax.train.studies import StudySettings
+from ckl_jax.train.studies import Experiments, StudySettings
 
 MASKS = ("all", "bias", "embedding")
+LARGER = "_larger"  # behind the name of an arm: a larger model on the same data
 # Gin files of the model, tokens of its vocabulary, size of the simulated stream.
 SIZES = {
     "tiny": (("mind_the_gap_demo.gin", "mind_the_gap_tiny.gin"), 600, "tiny"),
@@ -37,6 +38,9 @@ class Gap(StudySettings, Options):
       masks: Parameters that dynamic evaluation updates (all, bias, embedding); '' skips it.
       rates: Learning rates of dynamic evaluation; the best on validation text is used.
       tuning_documents: Validation documents on which --rates are compared, spread evenly.
+      larger: Also train a TIME-STRATIFIED model that is a quarter wider (Figure 3).
+      cutoffs: Years, such as 2012..2019: also train a model on the text up to the end of each, on
+        equally many words for all, and report perplexity by cut-off and month (Appendix A.2).
       past_documents: Documents of each past year that are held out of training, to measure
         forgetting; 0 measures none.
       tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
@@ -56,6 +60,8 @@ class Gap(StudySettings, Options):
     masks: Names = MASKS
     rates: Floats = (0.01, 0.03, 0.1, 0.3)
     tuning_documents: int = 200
+    larger: bool = False
+    cutoffs: Years = ()
     past_documents: int = 20
     tagger: str = "heuristic"
     topics: int = 0
@@ -76,6 +82,8 @@ class Gap(StudySettings, Options):
             make_tagger(self.tagger, ())  # it is there
         if self.topics:
             require_scikit_learn()
+        if len(self.cutoffs) == 1:
+            raise UserError("--cutoffs compares models of two years or more, such as 2012..2019.")
         checks.require_names(MASKS, empty=True, **{"--masks": self.masks})
         checks.require_int(300, **{"--vocab-size": self.vocabulary_size})
         for rate in self.rates:
@@ -100,11 +108,11 @@ class Gap(StudySettings, Options):
         return self.vocabulary_size or SIZES[self.size][1]
 
     def vocabulary(self, arm: str) -> Path:
-        return self.data / f"{arm}.model"
+        return self.data / f"{arm.removesuffix(LARGER)}.model"
 
     def task(self, arm: str, text: str) -> Path:
         """The cached task of a text in an arm's vocabulary."""
-        return self.data / "tasks" / f"{arm}_{text}"
+        return self.data / "tasks" / f"{arm.removesuffix(LARGER)}_{text}"
 
     def evaluation(self, arm: str, name: str, mask: str, rate: float | None = None) -> Path:
         """The folder of a text's losses, for an updated model also by mask and rate."""
@@ -143,16 +151,40 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How `ckl staleness` scores documents with Hugging Face models.
+    """How `ckl staleness` scores documents.
 
     Attributes:
-      documents: JSONL file of dated documents, which models of Hugging Face are scored on.
-      window: Tokens that a model reads at once; by default its positions, 1024 at most.
-      stride: Tokens that each further window of a document scores; by default half of --window.
+      documents: JSONL file of dated documents, which models are scored on.
+      window: Tokens that a model reads at once; by default its positions, at most 1024, or 128 of a
+        masked model or an encoder-decoder, which read a window for each token or word.
+      stride: Tokens that each further window of a document scores, of decoder-only models; by
+        default half of --window.
       batch_size: Windows at once.
+      bindings: Gin bindings over those of runs, such as DATA_DIR="'elsewhere'".
+      trusted: Modules of yours that the gin file of a run may import; all is any.
     """
 
     documents: Annotated[str | None, arg(metavar="FILE")] = None
     window: int | None = None
     stride: int | None = None
     batch_size: int = 8
+    bindings: Bindings = ()
+    trusted: Annotated[Names, arg(name="trust-imports")] = ()
+
+
+TITLES = {
+    "mind_the_gap/table1": "Table 1: the corpus",
+    "mind_the_gap/table2": "Table 2: perplexity of both arms",
+    "mind_the_gap/table3": "Table 3: emerging new words",
+    "mind_the_gap/table4": "Table 4: updates of all parameters, biases, embeddings",
+    "mind_the_gap/figure1": "Figure 1: staleness by month",
+    "mind_the_gap/figure2": "Figure 2: parts of speech and topics",
+    "mind_the_gap/figure3": "Figure 3: a larger model",
+    "mind_the_gap/figure4": "Figure 4: questions about office holders, by cut-off",
+    "mind_the_gap/figure5": "Figure 5: staleness with updates",
+    "mind_the_gap/figure9": "Figure 9: text of the past",
+    "mind_the_gap/appendix_a2": "Appendix A.2: perplexity by cut-off and month",
+}
+EXPERIMENTS = Experiments(
+    titles=TITLES, settings=Gap, module="ckl_jax.papers.mind_the_gap.experiments"
+)

@@ -9,23 +9,27 @@ evaluation is a `t5x` process of its own.
 import dataclasses
 import itertools
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.analysis.sections import Section
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.tasks.dated_task import prepare_dated
 from ckl_jax.data.text.documents import read_documents, spread, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
+from ckl_jax.papers.mind_the_gap.analysis import cutoffs, run_summary
+from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.clean import clean
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
-from ckl_jax.papers.mind_the_gap.data.split_files import hold_out_past, split
+from ckl_jax.papers.mind_the_gap.data.split_files import hold_out_past, split, split_by_cutoff
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED, DUMP
-from ckl_jax.papers.mind_the_gap.settings import SIZES, Gap
+from ckl_jax.papers.mind_the_gap.settings import LARGER, SIZES, Gap
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world import stream
@@ -37,6 +41,9 @@ _TRAIN = "mind_the_gap_train.gin"
 _EVALUATE = "mind_the_gap_dynamic_eval.gin"
 _OF_EVALUATIONS = ("CHECKPOINT_PATH", "EVAL_OUTPUT_DIR", "MASK", "PAST_TASKS", "STATISTICS_TASK")
 _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
+_LEARNED = ("train", _VALIDATION)
+UNTIL = "until_{}"  # a model by its cut-off
+_WIDER = 5, 4  # the paper's 448M model has 1280 dimensions, its 287M model 1024
 
 
 def run(gap: Gap, progress: Progress = no_progress) -> Path:
@@ -46,31 +53,51 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
       UserError: bad corpus or settings, before anything is trained; or a process failed: its log's
         last lines are in the message.
     """
+    with opened(gap) as study:
+        rates = measure(study, gap, progress)
+        study.step("Report")
+        parts = [cutoffs_section(gap)] if gap.cutoffs else []
+        parts.append(run_summary.section(gap.root))
+        return study.done(write_report(comparison(gap, rates), gap.root, *parts))
+
+
+def opened(gap: Gap) -> AbstractContextManager[studies.Study]:
+    """A `with` block that holds the folder of the study."""
     if gap.bindings:
         # A user's binding of what the study sets itself would be lost.
         studies.refuse_own(gap.bindings, {**macros(gap, STALE), **dict.fromkeys(_OF_EVALUATIONS)})
         _gin_values(gap)  # a misspelt name fails here
-    with studies.open_study(gap, RECORD, "study", free=_free(gap)) as study:
-        study.step(f"Data: {gap.corpus or 'simulated stream'}")
-        prepare(gap, progress)
-        study.step("Training both arms")
-        study.run([training(gap, arm) for arm in ARMS])
-        study.step("Word losses of the test documents")
-        study.run([evaluation(gap, arm, _TEST, "none") for arm in ARMS])
-        study.step("Learning rates, on validation text")
-        pairs = itertools.product(gap.masks, gap.rates)
-        study.run([evaluation(gap, STALE, _TUNING, mask, rate) for mask, rate in pairs])
-        # Chosen on validation text, never on the test documents.
-        rates = choose_rates(gap)
-        study.step("Dynamic evaluation")
-        study.run([evaluation(gap, STALE, _TEST, mask, rate) for mask, rate in rates.items()])
-        study.step("Report")
-        return study.done(_report(gap, rates))
+    return studies.open_study(gap, RECORD, "study", free=_free(gap))
+
+
+def arms(gap: Gap) -> list[str]:
+    """The models that are trained."""
+    larger = [STALE + LARGER] if gap.larger else []
+    return [*ARMS, *larger, *map(UNTIL.format, gap.cutoffs)]
+
+
+def measure(study: studies.Study, gap: Gap, progress: Progress) -> dict[str, float]:
+    """Makes all that is missing but the report; returns {mask: the best learning rate}."""
+    study.step(f"Data: {gap.corpus or 'simulated stream'}")
+    prepare(gap, progress)
+    study.step(f"Training {len(arms(gap))} models")
+    study.run([training(gap, arm) for arm in arms(gap)])
+    study.step("Word losses of the test documents")
+    study.run([evaluation(gap, arm, _TEST, "none") for arm in arms(gap)])
+    study.step("Learning rates, on validation text")
+    pairs = itertools.product(gap.masks, gap.rates)
+    study.run([evaluation(gap, STALE, _TUNING, mask, rate) for mask, rate in pairs])
+    # Chosen on validation text, never on the test documents.
+    rates = choose_rates(gap)
+    study.step("Dynamic evaluation")
+    study.run([evaluation(gap, STALE, _TEST, mask, rate) for mask, rate in rates.items()])
+    return rates
 
 
 def _free(gap: Gap) -> set[str]:
     """Settings that may change; the folder of the splits records their options."""
-    free = {"masks", "rates", "tagger", "topics", "emerging_min_count"}
+    # `data/cutoffs` records its years.
+    free = {"masks", "rates", "tagger", "topics", "emerging_min_count", "larger", "cutoffs"}
     free |= set(dataclasses.asdict(gap.options)) - {"seed"}
     return free if gap.skip_bad else {*free, "skip_bad"}
 
@@ -113,18 +140,24 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
         corpus = rest
     splits = data / "splits"
     split(corpus, splits, gap.options, progress=progress)
-    for arm in ARMS:
+    texts = {arm: [splits / f"{arm}_{name}.jsonl.gz" for name in _LEARNED] for arm in ARMS}
+    if gap.cutoffs:
+        split_by_cutoff(corpus, data / "cutoffs", gap.options, gap.cutoffs, progress)
+        for year in gap.cutoffs:
+            train = data / "cutoffs" / f"{year}.jsonl.gz"
+            texts[UNTIL.format(year)] = [train, texts[STALE][1]]
+    for arm, learned in texts.items():
         path = gap.vocabulary(arm)
         if not path.exists():
             # A vocabulary for each arm, of its own training text: the paper's two models do not
             # share one.
             recipe = DatedVocabulary(size=gap.tokens, model_type="bpe", seed=gap.seed)
-            recipe.train(splits / f"{arm}_train.jsonl.gz", path)
+            recipe.train(learned[0], path)
         vocabulary = Vocabulary(path)
-        for name in (f"{arm}_train", f"{arm}_validation", _TEST):
-            prepare_dated(
-                splits / f"{name}.jsonl.gz", gap.task(arm, name.removeprefix(f"{arm}_")), vocabulary
-            )
+        for name, text in zip(
+            (*_LEARNED, _TEST), (*learned, splits / "test.jsonl.gz"), strict=True
+        ):
+            prepare_dated(text, gap.task(arm, name), vocabulary)
     vocabulary = Vocabulary(gap.vocabulary(STALE))
     if gap.masks and not (gap.task(STALE, _TUNING) / "manifest.json").exists():
         text = read_documents(splits / f"{STALE}_validation.jsonl.gz")
@@ -175,8 +208,13 @@ def training(gap: Gap, arm: str) -> Training:
 
     size = Vocabulary(gap.vocabulary(arm)).vocab_size
     # A small corpus may yield fewer tokens than were asked for.
-    tokens = f"{gin_scan.model_config(_gin_values(gap))}.vocab_size={size}"
-    bindings = [tokens, *_bindings(gap)]
+    values = _gin_values(gap)
+    config = gin_scan.model_config(values)
+    bindings = [f"{config}.vocab_size={size}", *_bindings(gap)]
+    if arm.endswith(LARGER):
+        more, than = _WIDER
+        for name in ("emb_dim", "head_dim", "mlp_dim"):
+            bindings.append(f"{config}.{name}={values[f'{config}.{name}'] * more // than}")
     return Training.of(arm, gap.root / arm, gin_files(gap), macros(gap, arm), bindings)
 
 
@@ -221,7 +259,9 @@ def choose_rates(gap: Gap) -> dict[str, float]:
         totals = read_totals(dumps)
         perplexities[mask] = {float(rate): t.perplexity()["all"] for rate, t in totals.items()}
     named = {m: {f"{r:g}": x for r, x in values.items()} for m, values in perplexities.items()}
-    write_json(gap.root / "rates.json", named)
+    path = gap.root / "rates.json"
+    # Masks that this run leaves out stay.
+    write_json(path, {**(read_json(path) if path.exists() else {}), **named})
     chosen = {mask: min(values, key=values.__getitem__) for mask, values in perplexities.items()}
     for mask, rate in chosen.items():
         ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
@@ -234,23 +274,45 @@ def choose_rates(gap: Gap) -> dict[str, float]:
 # --- report
 
 
-def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
-    from ckl_jax.papers.mind_the_gap.analysis import run_summary
-    from ckl_jax.papers.mind_the_gap.analysis.report import write_report
-
-    dumps = {
-        f"{STALE} + {mask}": str(gap.evaluation(STALE, _TEST, mask, rate) / DUMP)
-        for mask, rate in rates.items()
-    }
-    study = StalenessStudy(
-        control=str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
-        models={STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
+def comparison(gap: Gap, rates: Mapping[str, float]) -> StalenessStudy:
+    """The models that the report compares: the arms, and updates at the best rates."""
+    dumps = {STALE: (STALE, "none", None)}
+    if gap.larger:
+        dumps[f"{STALE}, larger"] = (STALE + LARGER, "none", None)
+    dumps |= {f"{STALE} + {mask}": (STALE, mask, rate) for mask, rate in rates.items()}
+    return _study(
+        gap,
+        CONTROL,
+        dumps,
         train=str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
         tagger=gap.tagger,
         topics=gap.topics,
         emerging_min_count=gap.emerging_min_count,
+    )
+
+
+def _study(
+    gap: Gap, control: str, models: Mapping[str, tuple[str, str, float | None]], **options: Any
+) -> StalenessStudy:
+    """The comparison of {name: (arm, mask, rate)} with an arm on the test documents."""
+
+    def dump(arm: str, mask: str = "none", rate: float | None = None) -> str:
+        return str(gap.evaluation(arm, _TEST, mask, rate) / DUMP)
+
+    return StalenessStudy(
+        control=dump(control),
+        models={name: dump(*made) for name, made in models.items()},
         seed=gap.seed,
         bin_months=gap.bin_months,
         first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
+        **options,
     )
-    return write_report(study, gap.root, run_summary.section(gap.root))
+
+
+def cutoffs_section(gap: Gap) -> Section:
+    """Perplexity by cut-off and month, over the last one's; written to `cutoffs.json` too."""
+    # Not over CONTROL's, which has seen more words than the first year has.
+    *earlier, last = gap.cutoffs
+    models = {str(year): (UNTIL.format(year), "none", None) for year in earlier}
+    study = _study(gap, UNTIL.format(last), models, tagger="")
+    return cutoffs.write(study, str(last), gap.root)

@@ -14,6 +14,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap import office_holder_qa
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
 from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.opening import Opened, open_checkpoint
 from tests.helpers import TINY, TINY_XL, model_of
 from tests.papers.mind_the_gap.dated_world import Letters
 
@@ -42,8 +43,9 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
     told = {}
     for epochs in (0, 60):
         rows = office_holder_qa.asked(
-            model=model,
-            restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path)),
+            open_checkpoint(
+                model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path))
+            ),
             questions=questions,
             tune=questions,
             settings=office_holder_qa.Settings(
@@ -79,7 +81,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
         (["--questions", str(asked), "--tune", str(other)], "share questions"),
         (["--questions", str(tmp_path / "nothing")], "nothing"),
         (["--questions", str(asked), "--epochs", "-1"], "--epochs is -1"),
-        (["--questions", str(asked)], "has no config.gin"),
+        (["--questions", str(asked)], "neither the config.gin of a run"),
     ):
         out = str(tmp_path / "out")
         assert main(["ask", "--model", f"a={run}", "--out", out, *arguments]) == 2
@@ -90,10 +92,4 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
 def test_an_encoder_decoder_is_refused():
     model = model_of(TINY, input_vocabulary=Words(), output_vocabulary=Words())
     with pytest.raises(UserError, match="a T5Config is not one"):
-        office_holder_qa.asked(
-            model=model,
-            restore_checkpoint_cfg=RestoreCheckpointConfig("nowhere"),
-            questions=_questions(),
-            tune=(),
-            settings=office_holder_qa.Settings(),
-        )
+        office_holder_qa.asked(Opened(model, {}), _questions(), (), office_holder_qa.Settings())

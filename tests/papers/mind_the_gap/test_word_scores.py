@@ -11,9 +11,13 @@ import tokenizers
 import ckl_jax
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.tasks.word_losses import read_dump
+from ckl_jax.data.process_pool import no_progress
+from ckl_jax.data.tasks.word_losses import DumpWriter, read_dump
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.models import decoder
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
+from ckl_jax.papers.mind_the_gap.settings import Scoring
+from ckl_jax.papers.mind_the_gap.word_scores import score
 from tests.updates.test_job import save_llama
 
 WORDS = "Rome is a city in Italy France Paris zoom".split()
@@ -88,6 +92,25 @@ def test_words_are_scored_in_sliding_windows(llama, documents, tmp_path, capsys)
     assert found.months()["llama"].tolist() == results["months"]["llama"]["values"]
     assert main([*command, f"--model=llama={llama}", "--stride=5"]) == 2
     assert "other settings (stride)" in capsys.readouterr().err
+
+
+def test_a_run_scores_as_the_folder_that_it_was_imported_from(llama, documents, tmp_path):
+    run = tmp_path / "run"
+    assert main(["import-hf", "--model", str(llama), "--out", str(run)]) == 0
+    scoring = Scoring(documents=str(documents), window=WINDOW, stride=STRIDE)
+    dumps = [
+        score(str(model), tmp_path / model.name, scoring, no_progress) for model in (llama, run)
+    ]
+    ours, theirs = ([s.nll for s in read_dump(dump)] for dump in dumps)
+    np.testing.assert_allclose(np.concatenate(ours), np.concatenate(theirs), atol=1e-5)
+
+
+def test_a_control_of_another_kind_of_loss_is_refused(tmp_path):
+    for name, scheme in (("bert", {"scheme": "within_word_l2r"}), ("ngram", {})):
+        DumpWriter(tmp_path / name, {"model": name, **scheme})
+    study = StalenessStudy(models={"bert": str(tmp_path / "bert")}, control=str(tmp_path / "ngram"))
+    with pytest.raises(ckl_jax.UserError, match="bert has losses of within_word_l2r and control"):
+        compute(study)
 
 
 @pytest.mark.parametrize(

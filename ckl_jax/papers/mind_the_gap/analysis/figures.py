@@ -9,11 +9,13 @@ from ckl_jax.analysis.figures import legend, panels, png, sections
 from ckl_jax.analysis.sections import Section
 from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.past_text import START
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 
 _TOPICS = 6  # curves that are drawn
 _DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
+_SLOPE_WIDTH = 20  # characters of a slope with its interval
 _LEGEND_WIDTH = 60  # characters of names that fit below a figure
-_INCREASE = "perplexity over the control's (%)"
+_INCREASE = "perplexity over {} (%)"
 _PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 Curves = Mapping[str, Mapping[str, Any]]
 
@@ -36,7 +38,13 @@ def plot_groups(results: Mapping[str, Any]):
     # Numbers of percent differ by orders of magnitude between groups of words.
     highest = sorted(max(map(abs, curve["values"])) for curve in solid.values())
     dwarfed = len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
-    return _plot(solid, "month", dotted=short, logarithmic=dwarfed)
+    ylabel = _INCREASE.format(_base(results))
+    return _plot(solid, "month", dotted=short, logarithmic=dwarfed, ylabel=ylabel)
+
+
+def _base(results: Mapping[str, Any]) -> str:
+    """What perplexities are compared with."""
+    return "the control's" if CONTROL in results["perplexity"] else "expected by frequency"
 
 
 def plot_forgetting(results: Mapping[str, Any]):
@@ -64,25 +72,26 @@ def plot_forgetting(results: Mapping[str, Any]):
 def _plot(
     curves: Curves,
     unit: str,
-    bands: bool = False,
+    lines: bool = False,
     dotted: Curves | None = None,
-    ylabel: str = _INCREASE,
+    ylabel: str = "",
     order: Sequence[str] = (),
     logarithmic: bool = False,
 ):
     """One line per model: its relative increase (Figures 1, 3 and 5).
 
     Args:
-      curves: {name: labels, places, values, and the ends of a 95 % band}.
+      curves: {name: labels, places, values, and for `lines` the line and its band}.
       unit: of time.
-      bands: whether they are drawn.
+      lines: whether the fitted line of each curve is drawn, with its 95 % band and its slope.
       dotted: further curves.
       ylabel: of the axis.
       order: gives names their colours, those of the other figures.
       logarithmic: whether the axis is.
     """
     dotted = dotted or {}
-    beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
+    width = sum(map(len, curves)) + _SLOPE_WIDTH * lines * len(curves)
+    beside = width > _LEGEND_WIDTH or bool(dotted)
     figure, (ax,) = panels(1, size=(10.4 if beside else 8.4, 4.6))
     ticks = _positions([*curves.values(), *dotted.values()])
     for i, (name, curve) in enumerate((*curves.items(), *dotted.items())):
@@ -90,9 +99,12 @@ def _plot(
         number = order.index(name) if order else i
         look = {"color": _PALETTE[number % len(_PALETTE)], "label": name}
         dashes, marker = ":" if i >= len(curves) else "-", "." if len(x) < 40 else None
-        ax.plot(x, curve["values"], dashes, marker=marker, **look)
-        if bands:
-            ax.fill_between(x, curve["low"], curve["high"], color=look["color"], alpha=0.15, lw=0)
+        if lines and len(x) > 2:
+            # Pale, so that the line, whose slope is the claim, is what one sees.
+            ax.plot(x, curve["values"], "-", marker=marker, color=look["color"], alpha=0.3, lw=0.8)
+            _draw_line(ax, curve, x, **look)
+        else:
+            ax.plot(x, curve["values"], dashes, marker=marker, **look)
     # At most twelve labels.
     shown = list(ticks.items())[:: max(1, -(-len(ticks) // 12))]
     names, at = zip(*shown, strict=True)
@@ -111,6 +123,17 @@ def _plot(
     return figure
 
 
+def _draw_line(ax: Any, curve: Mapping[str, Any], x: Sequence[int], color: str, label: str) -> None:
+    """The fitted line, its band with edges, and its slope in the legend."""
+    line = curve["line"]
+    text = f"{label}: {line['slope']:+.2f} ({line['low']:.2f} to {line['high']:.2f})"
+    fitted = [line["intercept"] + line["slope"] * at for at in curve["places"]]
+    ax.plot(x, fitted, "-", color=color, lw=1.8, label=text)
+    ax.fill_between(x, *curve["band"], color=color, alpha=0.12, lw=0)
+    for end in curve["band"]:
+        ax.plot(x, end, ":", color=color, lw=0.9)
+
+
 def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """{label of a bin: its position in time}; a group may lack bins that others have."""
     pairs = (zip(curve["labels"], curve["places"], strict=True) for curve in curves)
@@ -119,13 +142,16 @@ def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def draw(results: Mapping[str, Any]) -> dict[str, Section]:
     """{name: section} of all figures that have data."""
+    ylabel = _INCREASE.format(_base(results))
     return sections(
         {
             "months": (
                 "Staleness by month",
-                "How much higher than the control's a model's perplexity is, on the same "
-                "documents; bands are 95 % intervals of a bootstrap over each month's documents.",
-                _plot(results["months"], "month", bands=True),
+                f"How much higher than {_base(results)} a model's perplexity is, on the same "
+                "documents: each month, and the line through the months, whose slope (points a "
+                "bin) is in the legend. Bands and intervals are of 95 %, of a bootstrap over each "
+                "month's documents.",
+                _plot(results["months"], "month", lines=True, ylabel=ylabel),
             ),
             "groups": (
                 "Parts of speech and topics",
@@ -136,7 +162,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, Section]:
             "weeks": (
                 "Staleness by week",
                 "Spans of seven days; below 0 a model is better than the control.",
-                _plot(results["weeks"], "week") if results["weeks"] else None,
+                _plot(results["weeks"], "week", ylabel=ylabel) if results["weeks"] else None,
             ),
             "forgetting": (
                 "Text of the past",

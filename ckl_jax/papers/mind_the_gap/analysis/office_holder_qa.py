@@ -55,9 +55,14 @@ def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
     scores = summarize(rows)
     write_json(out / "asked.json", scores)
     write_file(out / "asked.png", draw(scores))
-    cells = [[name, x["questions"], *(_cell(x[s]) for s in SCORES)] for name, x in scores.items()]
-    Section(headers=["Model", "Questions", "EM", "F1"], rows=cells).show()
+    table(scores).show()
     return out / "asked.json"
+
+
+def table(scores: Mapping[str, Mapping[str, Any]]) -> Section:
+    """The models in their order, with two standard errors."""
+    rows = [[name, x["questions"], *(_cell(x[s]) for s in SCORES)] for name, x in scores.items()]
+    return Section("", ["Model", "Questions", "EM", "F1"], rows)
 
 
 def _cell(x: Mapping[str, float]) -> Cell:

@@ -37,13 +37,13 @@ _SLOPES = (
 )
 
 
-def write_report(study: StalenessStudy, out: str | Path, more: Section | None = None) -> Path:
+def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path:
     """Computes everything and writes results.json, tables.md, report.html and figures.
 
     Args:
       study: what is compared.
       out: folder.
-      more: a further section of the page.
+      *more: further sections of the page.
 
     Returns:
       The path of the page.
@@ -63,19 +63,9 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
     if told := few_documents(results):
         print(told)
 
-    def joined(title: str, anchor: str, *parts: Section | None) -> Section:
-        figure = drawn.get(anchor, Section())
-        return dataclasses.replace(figure, title=title, anchor=anchor, sections=parts)
-
     sections = [
-        dataclasses.replace(tables["Perplexity"], anchor="perplexity"),
-        joined("By month", "months", tables.get("Slopes")),
-        *_sources(results),
-        joined("Parts of speech and topics", "groups", tables.get("Groups of words")),
-        dataclasses.replace(tables.get("Emerging new words", Section()), anchor="emerging"),
-        joined("By week", "weeks", Section(notes=_overtakes(results))),
-        joined("The past", "past", drawn.get("forgetting"), tables.get("The past")),
-        more,
+        *parts_of(results, drawn).values(),
+        *more,
         Section(
             "Settings",
             notes=[versions()],
@@ -89,7 +79,8 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
     stale = results["months"][results["stale"]]
     against = "a control" if _has_control(results) else "the loss on equally frequent words"
     lead = [
-        f"{labels.count(len(results['months']), 'model')} compared with {against}, on "
+        headline(results),
+        f"{labels.count(len(results['months']), 'model')} against {against}, on "
         f"{sum(stale['documents']):,.0f} documents of {stale['labels'][0]} to "
         f"{stale['labels'][-1]}; {results['words'][ALL]:,.0f} words.",
         *cutoff_sentences(results),
@@ -97,6 +88,57 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
     ]
     title = "How fast the model goes stale"
     return write_page(out / "report.html", title, sections, lead)
+
+
+def parts_of(results: Results, drawn: Mapping[str, Section]) -> dict[str, Section]:
+    """{anchor: section} of the page, in order; those without data are empty."""
+    tables = tables_of(results)
+
+    def joined(title: str, anchor: str, *parts: Section | None, name: str = "") -> Section:
+        figure = drawn.get(name or anchor, Section())
+        return dataclasses.replace(figure, title=title, anchor=anchor, sections=parts)
+
+    sections = [
+        dataclasses.replace(tables["Perplexity"], anchor="perplexity"),
+        joined("By month", "months", tables.get("Slopes")),
+        *_sources(results),
+        joined("Parts of speech and topics", "groups", tables.get("Groups of words")),
+        dataclasses.replace(tables.get("Emerging new words", Section()), anchor="emerging"),
+        joined("By week", "weeks", Section(notes=_overtakes(results))),
+        joined("The past", "past", tables.get("The past"), name="forgetting"),
+    ]
+    return {section.anchor: section for section in sections}
+
+
+def headline(results: Results) -> str:
+    """What the study says of the stale model; "" without a control: see `cutoff_sentences`."""
+    if not _has_control(results):
+        return ""
+    name, curve = results["stale"], results["months"][results["stale"]]
+    slope = {"value": curve["line"]["slope"], **curve["line"]}
+    sentences = [
+        f"The perplexity of {name} differs from the control's by {inline(curve['overall'], '%')}.",
+        f"{_change(slope)} {inline(slope, _points(results))}.",
+    ]
+    won = {n: x[ALL] for n, x in results["reduction"].items() if x[ALL]["low"] > 0}
+    if won:
+        best = max(won, key=lambda n: won[n]["value"])
+        sentences.append(f"{best} has a perplexity that is lower by {inline(won[best], '%')}.")
+    return " ".join(sentences)
+
+
+def _change(slope: Mapping[str, float]) -> str:
+    if slope["low"] > 0:
+        return "The gap grows by"
+    return (
+        "The gap changes by" if slope["high"] < 0 else "No growth of the gap is shown: the slope is"
+    )
+
+
+def inline(x: Mapping[str, float], unit: str) -> str:
+    """A value and its interval in a sentence."""
+    shown = rounded(x)
+    return f"{shown.text} {unit}" + (f" (95 % interval {shown.below})" if shown.below else "")
 
 
 # --- tables
@@ -113,11 +155,11 @@ def _models(results: Results) -> Section:
     headers = ["Model", "Perplexity", _over(results), "Under stale (%)"]
     rows = []
     if _has_control(results):
-        rows.append([CONTROL, _plain(results["perplexity"][CONTROL][ALL]), None, None])
+        rows.append([CONTROL, perplexity(results["perplexity"][CONTROL][ALL]), None, None])
     for name, curve in results["months"].items():
         reduction = results["reduction"].get(name, {}).get(ALL)
-        over = _estimate(curve["overall"])
-        rows.append([name, _plain(results["perplexity"][name][ALL]), over, _estimate(reduction)])
+        over = rounded(curve["overall"])
+        rows.append([name, perplexity(results["perplexity"][name][ALL]), over, rounded(reduction)])
     return Section("Perplexity", headers, rows, [_LEGEND])
 
 
@@ -130,7 +172,7 @@ def _slopes(results: Results) -> Section:
     for name, curve in results["months"].items():
         found = results["slopes"].get(name) or {}
         compared = (_p(found[kind]["p"] if found else None) for kind in ("unpaired", "paired"))
-        rows.append([name, _slope(curve), _p(curve["line"]["p"]), *compared])
+        rows.append([name, slope_of(curve), _p(curve["line"]["p"]), *compared])
     return Section("Slopes", ["Model", _slope_title(results), *tests], rows, [_SLOPES])
 
 
@@ -138,13 +180,15 @@ def _groups(results: Results) -> Section:
     """The stale model by part of speech and topic."""
     headers = ["Words", "Number", _over(results), _slope_title(results)]
     rows = [
-        [name, whole(results["words"][name]), _estimate(curve["overall"]), _slope(curve)]
+        [name, whole(results["words"][name]), rounded(curve["overall"]), slope_of(curve)]
         for curves in results["groups"].values()
         for name, curve in curves.items()
         if curve
     ]
-    tagger = f"Tagger: {results['tagger']}." if "tagger" in results else ""
-    return Section("Groups of words", headers, rows, [tagger])
+    notes = [f"Tagger: {results['tagger']}."] if "tagger" in results else []
+    if without := [n for curves in results["groups"].values() for n, c in curves.items() if not c]:
+        notes.append(f"Not in the test documents: {'; '.join(without)}.")
+    return Section("Groups of words", headers, rows, notes)
 
 
 def _emerging(results: Results) -> Section:
@@ -162,10 +206,13 @@ def _emerging(results: Results) -> Section:
     rows = []
     for group in (ALL, EMERGING, FIRST, SECOND_SEEN, SECOND_UNSEEN):
         if results["words"][group] and results["emerging"]["types"]:
-            cells = [whole(results["words"][group]), _plain(results["perplexity"][stale][group])]
+            cells = [
+                whole(results["words"][group]),
+                perplexity(results["perplexity"][stale][group]),
+            ]
             for name in updates:
-                cells.append(_plain(results["perplexity"][name][group]))
-                cells.append(_estimate(results["reduction"][name][group]))
+                cells.append(perplexity(results["perplexity"][name][group]))
+                cells.append(rounded(results["reduction"].get(name, {}).get(group)))
             rows.append([group, *cells])
     about, settings = results["emerging"], results["settings"]
     unseen = about["unseen_types"].values()
@@ -211,7 +258,7 @@ def cutoff_sentences(results: Results) -> list[str]:
                 f"{found['low']} to {found['high']}), by {found['slope']:.2f} {_points(results)} "
                 f"({found['slope_low']:.2f} to {found['slope_high']:.2f})."
             )
-        elif not line["low"] > 0:
+        elif not line["low"] > 0 and not _has_control(results):
             sentences.append(f"{name}: no rise of perplexity with time is found.")
     return sentences
 
@@ -257,16 +304,25 @@ def _slope_title(results: Results) -> str:
     return f"Slope ({_points(results)})"
 
 
-def _plain(value: float) -> str:
-    return f"{value:.2f}" if value < 1e5 else f"{value:.2e}"
+def perplexity(value: float | None) -> str:
+    """A perplexity with four digits or more; \"–\" for None."""
+    if value is None or value != value:
+        return "–"
+    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 1e5 else f"{value:.2e}"
 
 
-def _estimate(x: Mapping[str, float] | None, form: str = "{:.2f}") -> Cell:
-    return estimate(x, form.format, " to ")
+def rounded(x: Mapping[str, float] | None) -> Cell:
+    """A number with as many digits as its interval supports: two or three of its width."""
+    if x is None or x["value"] != x["value"]:
+        return Cell("–")
+    width = x["high"] - x["low"]
+    digits = math.ceil(1.5 - math.log10(width)) if width > 0 else 2
+    return estimate(x, f"{{:.{min(max(digits, 0), 3)}f}}".format, " to ")
 
 
-def _slope(curve: Mapping[str, Any]) -> Cell:
-    return _estimate({"value": curve["line"]["slope"], **curve["line"]}, "{:.3f}")
+def slope_of(curve: Mapping[str, Any]) -> Cell:
+    """The slope of a curve's line, with its interval."""
+    return rounded({"value": curve["line"]["slope"], **curve["line"]})
 
 
 def _p(value: float | None) -> str:

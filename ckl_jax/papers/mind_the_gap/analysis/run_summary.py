@@ -42,7 +42,8 @@ def _splits(made: Mapping[str, Any]) -> Section:
 
 def _models(root: Path) -> Section:
     rows = []
-    for arm in ARMS:
+    others = {path.parent.name for path in root.glob("*/summary.json")} - {*ARMS}
+    for arm in (*ARMS, *sorted(others)):
         summary = read_json(root / arm / "summary.json")
         counts = (summary[name] for name in ("total_parameters", "steps"))
         cost = costs(training_flops(summary), summary.get("train_cpu_seconds"))

@@ -258,11 +258,16 @@ class Curve:
         """As JSON values."""
         columns = ("values", "low", "high", "documents", "words")
         low, high = interval(self.slopes)
+        at = np.array(self.positions) - np.mean(self.positions)
+        # Lines through the bootstrap samples, [B, N].
+        lines = self.samples.mean(1, keepdims=True) + self.slopes[:, None] * at
+        band = np.percentile(lines, [2.5, 97.5], axis=0, method="nearest")
         return {
             "labels": list(self.labels),
             "places": list(self.positions),
             **{c: getattr(self, c).tolist() for c in columns},
             "line": {**dataclasses.asdict(self.line), "low": low, "high": high},
+            "band": band.tolist(),
             "overall": dict(self.overall),
         }
 

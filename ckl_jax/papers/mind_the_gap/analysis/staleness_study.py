@@ -35,7 +35,7 @@ class StalenessStudy:
 
     Attributes:
       models: Models, the stale one first, NAME=PLACE each: a dump of word losses, or with
-        --documents a Hugging Face folder or name.
+        --documents a Hugging Face folder or name, a MODEL_DIR or a checkpoint.
       control: The same of the control model, which has seen the time of the documents; without
         one, losses are compared with those on equally frequent words.
       train: JSONL file of the stale model's training documents; without it there are no emerging
@@ -109,10 +109,12 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     """All numbers, as JSON values. Reads each dump a few times, and the training documents twice.
 
     Raises:
-      UserError: see `read_totals`, `bins_of`, `WordCounts.of`, `Topics.fit`.
+      UserError: the control's losses are of another kind; or see `read_totals`, `bins_of`,
+        `WordCounts.of`, `Topics.fit`.
     """
     # Checks early that every dump is one, before minutes of counting.
     about = {name: read_about(folder) for name, folder in study.dumps.items()}
+    _refuse_other_schemes(about)
     # Groups of words first; the dumps are then read once for all of them.
     words = _word_counts(study)
     speech = _parts_of_speech(study)
@@ -135,6 +137,8 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     every = totals[study.stale]
     # The first model is the stale one.
     updates = list(study.models)[1:]
+    # Perplexities by another kind of loss do not compare.
+    alike = [n for n in updates if _scheme(about, n) == _scheme(about, study.stale)]
     results = {
         "settings": dataclasses.asdict(study),
         "about": about,
@@ -144,7 +148,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         "months": {name: curve.as_dict() for name, curve in months.items()},
         "cutoffs": cutoffs,
         "sources": _sources(frequencies, cutoffs),
-        "reduction": {name: curves.reduction(name) for name in updates},
+        "reduction": {name: curves.reduction(name) for name in alike},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
             # Of the stale model alone, as in the paper's Figure 2.
@@ -159,6 +163,24 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     if words:
         results["emerging"] = _emerging(study, words, new_words)
     return results
+
+
+def _refuse_other_schemes(about: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuses a control whose losses are not of the models' kind, for their ratio says nothing."""
+    if CONTROL not in about:
+        return
+    for name in about:
+        if _scheme(about, name) != _scheme(about, CONTROL):
+            raise UserError(
+                f"{name} has losses of {_scheme(about, name)} and control of "
+                f"{_scheme(about, CONTROL)}, which do not compare; give a control of the same "
+                "kind, or none."
+            )
+
+
+def _scheme(about: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """How a model's losses are defined, see `word_scorers`; dumps that do not say are causal."""
+    return about[name].get("scheme", "causal")
 
 
 def _sources(

@@ -62,6 +62,27 @@ def split(
     return write_reports(out, plans)
 
 
+def split_by_cutoff(
+    corpus: str | os.PathLike,
+    out: Path,
+    options: Options,
+    years: Sequence[int],
+    progress: Progress = no_progress,
+) -> None:
+    """Writes training sets that end with different years, `YEAR.jsonl.gz`.
+
+    Raises:
+      UserError: see `time_splits.cutoffs`; or the folder holds those of other years or settings.
+    """
+    index = time_index.read_index(corpus, options.seed, progress)
+    rows = time_splits.cutoffs(index, options, time_splits.period_of(index, options), years)
+    settings = {"cutoffs": sorted(years), **dataclasses.asdict(options)}
+    open_folder(out, {"corpus": file_identity(corpus)} | settings)
+    masks = [np.isin(np.arange(len(index)), mine) for mine in rows.values()]
+    bits = sum(mask.astype(np.uint64) << np.uint64(i) for i, mask in enumerate(masks))
+    _write(corpus, {out: Plan("", tuple(map(str, rows)), bits)}, len(index), progress)
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """One folder of splits.
@@ -147,7 +168,7 @@ def _write(
         for i, line in enumerate(documents):
             for bits, files in targets:
                 for k, f in enumerate(files):
-                    if bits[i] >> k & 1:
+                    if int(bits[i]) >> k & 1:
                         f.write(line + b"\n")
             if i % 5000 == 0:
                 progress(i, total, "documents written")

@@ -8,7 +8,8 @@ Draws are by hashes of ids, so that they do not depend on the order of the corpu
 
 import dataclasses
 import datetime
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from tyro.conf import arg
@@ -27,6 +28,7 @@ NAMES = (
 )
 TS_TRAIN, TS_VALIDATION, CTL_TRAIN, CTL_VALIDATION, TEST = (1 << i for i in range(len(NAMES)))
 UNITS = {"year": 12, "month": 1}
+_Name = TypeVar("_Name")
 PER_MONTH = 1000  # test documents of a month in the paper
 
 
@@ -430,17 +432,48 @@ def windows(
     Raises:
       UserError: there is nothing before the earliest day.
     """
-    sizes, windows_by_end = index.sizes(options.measure), {}
-    stops = [period.train_stop - i * step for i in range(count)]
-    # What the earliest window can supply.
-    target = int(sizes[index.months < stops[-1]].sum())
-    if not target:
+    stops = {}
+    for i in range(count):
+        stop = period.train_stop - i * step
+        end = dataclasses.replace(period, first=stop + period.validation).last_training_day()
+        stops[end] = np.flatnonzero(index.months < stop)
+    if not len(stops[end]):
         raise UserError(
-            f"There are no documents before {month_name(stops[-1])}, where the last of {count} "
+            f"There are no documents before {month_name(stop)}, where the last of {count} "
             f"training windows ends; give fewer --steps than {count}."
         )
-    for stop in stops:
-        rows = newest_first(index, np.flatnonzero(index.months < stop))
-        end = dataclasses.replace(period, first=stop + period.validation).last_training_day()
-        windows_by_end[end] = rows[np.cumsum(sizes[rows]) <= target]
-    return windows_by_end
+    return _of_one_size(index, options, stops)
+
+
+def cutoffs(
+    index: Index, options: Options, period: Period, years: Sequence[int]
+) -> dict[int, np.ndarray]:
+    """Training sets of one size that end with different years: the newest documents until then.
+
+    Documents of test and validation are in none of them, so that years of the test period can be
+    among them.
+
+    Returns:
+      Year -> rows. All have as many words (documents, bytes) as there are in the first of them.
+
+    Raises:
+      UserError: a year lies outside the corpus.
+    """
+    free = assign(index, options, period) & (TEST | TS_VALIDATION | CTL_VALIDATION) == 0
+    first, last = (int(f(index.months)) // 12 for f in (np.min, np.max))
+    if bad := [year for year in years if not first <= year <= last]:
+        raise UserError(
+            f"--cutoffs {bad[0]}: the corpus has documents of {first} to {last}; give years of it."
+        )
+    rows = {y: np.flatnonzero(free & (index.months // 12 <= y)) for y in sorted(years)}
+    return _of_one_size(index, options, rows)
+
+
+def _of_one_size(
+    index: Index, options: Options, candidates: Mapping[_Name, np.ndarray]
+) -> dict[_Name, np.ndarray]:
+    """The newest rows of each, up to what the smallest can supply."""
+    sizes = index.sizes(options.measure)
+    target = min(int(sizes[rows].sum()) for rows in candidates.values())
+    newest = {name: newest_first(index, rows) for name, rows in candidates.items()}
+    return {name: rows[np.cumsum(sizes[rows]) <= target] for name, rows in newest.items()}

@@ -136,6 +136,31 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
     ]
     assert [cell.text for cell in titles["The past"].rows[0]] == ["updated", "+2.50", "+2.50"]
     assert (out / "forgetting.png").exists()
+    assert "The gap grows by" in report.headline(results)
+    assert "updated has a perplexity that is lower by" in report.headline(results)
+    assert "2 models against a control" in page
+
+
+def test_digits_are_those_that_the_interval_supports():
+    shown = [
+        report.rounded({"value": 16.8812, "low": 16.8812 - w, "high": 16.8812 + w}).text
+        for w in (30, 5, 0.5, 0.004)
+    ]
+    assert shown == ["17", "16.9", "16.88", "16.881"]
+    assert report.rounded(None).text == report.rounded({"value": float("nan")}).text == "–"
+
+
+def test_groups_without_test_documents_are_named():
+    curve = {"overall": {"value": 1.0, "low": 0.5, "high": 1.5}}
+    curve["line"] = {"slope": 0.1, "low": 0.0, "high": 0.2}
+    topics = {"topic 1: rain": curve, "topic 2: golf": None}
+    results = {
+        "perplexity": {"control": {}},
+        "settings": {"bin_months": 1},
+        "words": {"topic 1: rain": 3},
+    }
+    (note,) = report._groups(results | {"groups": {"topics": topics}}).notes
+    assert note == "Not in the test documents: topic 2: golf."
 
 
 @pytest.mark.parametrize(

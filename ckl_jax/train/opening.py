@@ -1,0 +1,145 @@
+"""Opens the model of a folder with its parameters: of Hugging Face, of a run, or a checkpoint."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax.checkpoints import architectures, from_hf
+from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
+from ckl_jax.errors import UserError
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train import compile_cache
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.restore import RestoredModel
+
+JOB = "jobs/open_model.gin"
+_HUGGING_FACE = "config.json"  # which a MODEL_DIR of this library has not
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A model with its parameters, on the devices.
+
+    Attributes:
+      model: the model.
+      params: its parameters.
+      put_batch: places a dict of host arrays on all devices.
+      on_mesh: makes the `with` block in which the model runs.
+    """
+
+    model: BaseTransformerModel
+    params: Any
+    put_batch: Callable[[dict], dict] = jax.device_put
+    on_mesh: Callable[[], AbstractContextManager] = contextlib.nullcontext
+
+
+def open_model(
+    model: str, dtype: str | None = None, bindings: Sequence[str] = (), trusted: Sequence[str] = ()
+) -> Opened:
+    """Opens a model.
+
+    Args:
+      model: a Hugging Face folder or name, a MODEL_DIR, or a checkpoint in one.
+      dtype: of activations; None is float32.
+      bindings: gin bindings over those of the run.
+      trusted: modules of the user's own that the gin file of the run may import.
+
+    Raises:
+      UserError: it is none of these, or the checkpoint does not fit the model.
+    """
+    folder = locate(model)
+    if (folder / _HUGGING_FACE).exists():
+        compile_cache.enable()  # a gin run enables it itself
+        # float32 unless set otherwise: with bfloat16 scores of close options become equal.
+        built, params = from_hf.open_model(folder, **({"dtype": dtype} if dtype else {}))
+        return Opened(built, jax.device_put(params))
+    return _open_run(folder, dtype, bindings, trusted)
+
+
+def locate(model: str) -> Path:
+    """The folder of a model: see `open_model`.
+
+    Raises:
+      UserError: there is none, or it has no model.
+    """
+    folder = Path(folder_of(model))
+    if (folder / _HUGGING_FACE).exists():
+        return folder
+    if not folder.exists() and not is_remote(model):
+        raise UserError(
+            f"There is no folder {model}; give that of a Hugging Face model, a MODEL_DIR or a "
+            "checkpoint."
+        )
+    if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
+        raise UserError(
+            f"{model} is not a model: it has neither Hugging Face's config.json nor a folder "
+            "checkpoint_<step>; give one that has, or a checkpoint."
+        )
+    return folder
+
+
+def _open_run(
+    folder: Path, dtype: str | None, bindings: Sequence[str], trusted: Sequence[str]
+) -> Opened:
+    from ckl_jax.config import gin_config
+
+    # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
+    checkpoint = Path(str(find_checkpoint(folder)))
+    return gin_config.run(
+        open_checkpoint,
+        files=_gin_files(checkpoint.parent, trusted),
+        # The user's bindings come last, and win.
+        bindings=[
+            f"CHECKPOINT_PATH = {str(checkpoint)!r}",
+            # A run's config.gin says its method; an imported model has none.
+            *([] if (checkpoint.parent / "config.gin").exists() else ["METHOD = None"]),
+            f"ACTIVATION_DTYPE = {dtype or 'float32'!r}",
+            *bindings,
+        ],
+        trusted=trusted,
+    )
+
+
+def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
+    """The gin files that describe the model of a run."""
+    from ckl_jax.config import gin_config
+
+    if (run / "config.gin").exists():
+        return [str(run / "config.gin"), JOB]
+    if (run / "model.gin").exists():
+        path = str(run / "model.gin")
+        # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
+        # architecture's own gin file builds it.
+        bound = gin_config.load([path], trusted=trusted).selectors()  # imports its modules
+        return [architectures.of_gin_names(bound, path).gin_file, path, JOB]
+    raise UserError(
+        f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
+        "such a folder, or one from Hugging Face with config.json."
+    )
+
+
+def open_checkpoint(
+    *,
+    model: BaseTransformerModel,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    method: Method | None = None,
+    partitioner: Partitioner | None = None,
+) -> Opened:
+    """Opens one checkpoint of the base model `model`, to which `method` is added.
+
+    Raises:
+      UserError: the checkpoint does not fit.
+    """
+    restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
+    with restored.on_mesh():
+        params = restored.load(restored.paths[-1])
+    # Every device gets the whole batch: scoring needs no sharded data.
+    return Opened(restored.model, params, restored.partitioner.put_whole, restored.on_mesh)
