@@ -119,13 +119,8 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     words = _word_counts(study)
     speech = _parts_of_speech(study)
     topics = _topics(study)
-    mentions = []
-    if words:
-        new_words = words.emerging(study.emerging_min_count, study.emerging_factor)
-        # The stale model's memory decides for all models: groups must hold the same words for each.
-        memory = about[study.stale].get("memory_length") or 0
-        mentions = [emerging.EmergingMentions([w.word for w in new_words], memory)]
-    groupings = [*speech, *topics, *mentions]
+    new_words = words and words.emerging(study.emerging_min_count, study.emerging_factor)
+    groupings = [*speech, *topics, *_mentions(new_words, about[study.stale])]
     totals = staleness.read_totals(study.dumps, groupings)
     frequencies = {}
     if study.control is None:
@@ -163,6 +158,15 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     if words:
         results["emerging"] = _emerging(study, words, new_words)
     return results
+
+
+def _mentions(new_words: Any, stale: Mapping[str, Any]) -> list[Any]:
+    """The grouping by mentions of new words; none where words were not counted."""
+    if new_words is None:
+        return []
+    # The stale model's memory decides for all models: groups must hold the same words for each.
+    memory = stale.get("memory_length") or 0
+    return [emerging.EmergingMentions([w.word for w in new_words], memory)]
 
 
 def _refuse_other_schemes(about: Mapping[str, Mapping[str, Any]]) -> None:
