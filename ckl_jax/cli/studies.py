@@ -1,9 +1,7 @@
 """Commands that run a whole study, from its data to its report."""
 
 import dataclasses
-import functools
 import importlib
-import types
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +18,7 @@ from ckl_jax.papers.ckl.demo import Demo
 from ckl_jax.papers.ckl.settings import PAPER_EXPERIMENTS as CKL
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.lm_pub_quiz.settings import Stream
-from ckl_jax.papers.mind_the_gap.settings import EXPERIMENTS as MIND_THE_GAP
+from ckl_jax.papers.mind_the_gap.settings import PAPER_EXPERIMENTS as MIND_THE_GAP
 from ckl_jax.papers.mind_the_gap.settings import Gap
 from ckl_jax.papers.temporalwiki.settings import PAPER_EXPERIMENTS as TEMPORALWIKI
 from ckl_jax.papers.temporalwiki.settings import Updates
@@ -29,6 +27,7 @@ from ckl_jax.updates.settings import Update
 
 # Papers whose tables and figures `ckl experiment` runs by name.
 _PAPERS = (CKL, TEMPORALWIKI, MIND_THE_GAP)
+_Name = Annotated[Positional[str], arg(metavar="NAME")]
 
 
 def demo(settings: Flat[Demo]) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def demo(settings: Flat[Demo]) -> dict[str, Any]:
 
 
 def experiment(
-    name: Annotated[Positional[str], arg(metavar="NAME")],
+    name: _Name,
     settings: Flat[Running],
     *,
     dry_run: bool = False,
@@ -79,13 +78,12 @@ def _paper_of(words: Collection[str]) -> Experiments:
 
 def _with_options_of(words: Collection[str]) -> Callable[..., Any]:
     """`experiment` with the options of the paper of which the words name an experiment."""
+    options = Flat[_paper_of(words).settings]
 
-    chosen = types.FunctionType(experiment.__code__, globals(), experiment.__name__)
-    chosen = functools.update_wrapper(chosen, experiment)
-    del chosen.__wrapped__  # whose options tyro would read
-    chosen.__kwdefaults__ = experiment.__kwdefaults__
-    settings = Flat[_paper_of(words).settings]
-    chosen.__annotations__ = {**experiment.__annotations__, "settings": settings}
+    def chosen(name: _Name, settings: options, *, dry_run: bool = False) -> dict[str, Any]:
+        return experiment(name, settings, dry_run=dry_run)
+
+    chosen.__doc__ = experiment.__doc__
     return chosen
 
 

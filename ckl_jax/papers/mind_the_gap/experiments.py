@@ -114,7 +114,7 @@ def run(name: str, gap: Gap, progress: Progress = no_progress) -> Path:
             f"--size {gap.size}; the paper's are trained on millions of documents. What compares "
             "are directions and orders, not the numbers."
         )
-        title = f"Mind the Gap, {TITLES[name]}"
+        title = f"{name}: {TITLES[name]}"
         return study.done(write_page(gap.root / f"{short}.html", title, sections, [lead]))
 
 

@@ -173,18 +173,18 @@ class Scoring:
 
 
 TITLES = {
-    "mind_the_gap/table1": "Table 1: the corpus",
-    "mind_the_gap/table2": "Table 2: perplexity of both arms",
-    "mind_the_gap/table3": "Table 3: emerging new words",
-    "mind_the_gap/table4": "Table 4: updates of all parameters, biases, embeddings",
-    "mind_the_gap/figure1": "Figure 1: staleness by month",
-    "mind_the_gap/figure2": "Figure 2: parts of speech and topics",
-    "mind_the_gap/figure3": "Figure 3: a larger model",
-    "mind_the_gap/figure4": "Figure 4: questions about office holders, by cut-off",
-    "mind_the_gap/figure5": "Figure 5: staleness with updates",
-    "mind_the_gap/figure9": "Figure 9: text of the past",
-    "mind_the_gap/appendix_a2": "Appendix A.2: perplexity by cut-off and month",
+    "mind_the_gap/table1": "the corpus",
+    "mind_the_gap/table2": "perplexity of both arms",
+    "mind_the_gap/table3": "emerging new words",
+    "mind_the_gap/table4": "updates of all parameters, biases, embeddings",
+    "mind_the_gap/figure1": "staleness by month",
+    "mind_the_gap/figure2": "parts of speech and topics",
+    "mind_the_gap/figure3": "a larger model",
+    "mind_the_gap/figure4": "questions about office holders, by cut-off",
+    "mind_the_gap/figure5": "staleness with updates",
+    "mind_the_gap/figure9": "text of the past",
+    "mind_the_gap/appendix_a2": "perplexity by cut-off and month",
 }
-EXPERIMENTS = Experiments(
+PAPER_EXPERIMENTS = Experiments(
     titles=TITLES, settings=Gap, module="ckl_jax.papers.mind_the_gap.experiments"
 )

@@ -12,10 +12,7 @@ from ckl_jax.analysis.sections import Section
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.papers.temporalwiki.analysis import examples, figures, report, tables
 from ckl_jax.papers.temporalwiki.analysis import published as paper
-from ckl_jax.papers.temporalwiki.analysis.results import (
-    Study,
-    manifests,
-)
+from ckl_jax.papers.temporalwiki.analysis.results import Study, manifests
 
 Made = tuple[list[Section], Any]  # sections, and the numbers as JSON holds them
 _DATES = ("08", "09", "10", "11", "12")
