@@ -4,6 +4,7 @@ Each step leaves a file, and a step whose file is there is not done again: a com
 goes on where it was.
 """
 
+import collections
 import dataclasses
 import datetime
 import functools
@@ -199,6 +200,9 @@ class _Run:
         )
 
     def run(self) -> int:
+        if self.registry.is_shipping(self.folder):
+            self._say(f"{self.folder} was stopped after its verdict.")
+            return self._ship()
         if not self._begin():
             return gate.EXIT_CODES[gate.TOO_FEW]
         self._decide()
@@ -207,7 +211,8 @@ class _Run:
         self._step("export", self.folder / "model" / "config.json", self._export)
         after = self.folder / "model"
         self._step("after", self.folder / "after.json", lambda: self._ask(after, "after"))
-        return self._finish()
+        self._judge()
+        return self._ship()
 
     def _begin(self) -> bool:
         """Reads the text and makes the items; False if nothing is new."""
@@ -448,7 +453,7 @@ class _Run:
 
     # --- verdict
 
-    def _finish(self) -> int:
+    def _judge(self) -> None:
         from ckl_jax.updates import report
 
         found = ledger(self.folder)
@@ -462,7 +467,13 @@ class _Run:
         if shared := {name: [before[name], x] for name, x in after.items() if name in before}:
             verdict["tasks"] = shared
         report.write(self.folder, verdict, found, self.registry)
-        files.write_json(self.folder / "verdict.json", verdict)
+        self.registry.finish(self.folder, verdict)
+
+    def _ship(self) -> int:
+        """What follows a verdict; an update that was stopped here does it again."""
+        from ckl_jax.updates import report
+
+        verdict = files.read_json_object(self.folder / "verdict.json")
         if verdict["verdict"] == gate.SHIP:
             self.registry.point_to(self.folder.name)
             if self.settings.on_ship:
@@ -471,11 +482,13 @@ class _Run:
                 self._say(f"--on-ship ended with exit code {code}.")
         report.write_history(self.registry)
         self.registry.clean(self.settings.keep)
-        states = {s: sum(row["state"] == s for row in found) for s in report.STATES}
+        found = files.read_jsonl(self.folder / "ledger.jsonl")
+        states = collections.Counter(row["state"] for row in found)
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
-        summary = ", ".join(f"{n} {state}" for state, n in states.items() if n)
+        summary = ", ".join(f"{states[s]} {s}" for s in report.STATES if states[s])
         self._say(f"Facts: {summary or 'none could be made into questions'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
+        self.registry.shipped(self.folder)
         return gate.EXIT_CODES[verdict["verdict"]]
 
 
