@@ -10,6 +10,7 @@ import numpy as np
 from ckl_jax.errors import UserError, nearest
 
 LARGEST = 2**63 - 1  # that NumPy and files hold
+MOST_ROWS = 2**16  # of a batch
 
 
 def require_int(minimum: int = 1, maximum: int = LARGEST, /, **values: Any) -> None:

@@ -22,6 +22,7 @@ from typing import IO, Any
 from ckl_jax.errors import UserError
 
 _PART = ".part"  # ends the name of a file that is being written
+_MARK = ".made_by"  # in a folder: the command that fills it
 
 
 @contextlib.contextmanager
@@ -93,22 +94,35 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     """
     path = Path(path)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
-    with os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with parents_of(path), os_errors(path):
         fd, temporary = _temporary_file(path)
-    try:
-        with os_errors(path), open(fd, mode, **text) as f:
-            yield f
-            f.flush()
-            os.fsync(f.fileno())
-            if not os.path.lexists(temporary):
-                _give_name(f.fileno(), temporary)
-        with os_errors(path):
+        try:
+            with open(fd, mode, **text) as f:
+                yield f
+                f.flush()
+                os.fsync(f.fileno())
+                if not os.path.lexists(temporary):
+                    _give_name(f.fileno(), temporary)
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+@contextlib.contextmanager
+def parents_of(path: Path) -> Iterator[None]:
+    """Makes the folders above `path`; those that the block, failing, leaves empty go again."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        with os_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+        for folder in missing:  # the innermost comes first
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise
 
 
@@ -146,8 +160,12 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-def refuse_existing(out: str | os.PathLike, overwrite: bool) -> None:
+def refuse_existing(out: str | os.PathLike, overwrite: bool | None) -> None:
     """Refuses to write over a file or folder, unless `overwrite`; an empty folder is free.
+
+    Args:
+      out: what would be written.
+      overwrite: whether it may be there; None if the command has no such option.
 
     Raises:
       UserError: something is there.
@@ -156,47 +174,44 @@ def refuse_existing(out: str | os.PathLike, overwrite: bool) -> None:
         return
     with os_errors(out, "read"):
         if not os.path.isdir(out) or os.listdir(out):
-            raise UserError(
-                f"{os.fspath(out)} is there already; choose another --out, or add --overwrite."
-            )
+            other = "" if overwrite is None else ", or add --overwrite"
+            raise UserError(f"{os.fspath(out)} is there already; choose another --out{other}.")
 
 
-def claim_folder(
-    out: str | os.PathLike,
-    command: str,
-    overwrite: bool,
-    *,
-    dry_run: bool = False,
-) -> None:
-    """Makes a folder a command's own, so that the same command may fill it again.
+@contextlib.contextmanager
+def claimed_folder(
+    out: str | os.PathLike, command: str, overwrite: bool | None = None
+) -> Iterator[None]:
+    """Makes a folder a command's own while the block fills it; the same command may fill it again.
+
+    A folder that was not there is removed if the block fails, as on a full disk.
 
     Args:
       out: the folder.
       command: that writes it; its name is kept in the folder.
-      overwrite: whether it may hold what others have made.
-      dry_run: check only, write nothing.
+      overwrite: whether it may hold what others have made; see `refuse_existing`.
 
     Raises:
       UserError: it holds what others have made.
     """
-    mark = Path(out) / ".made_by"
-    held = mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
-    if held != command:
-        refuse_existing(out, overwrite)
-    if not dry_run:
-        write_file(mark, f"{command}\n")
-
-
-@contextlib.contextmanager
-def whole_folder(out: str | os.PathLike) -> Iterator[None]:
-    """Removes a folder that the block has made and has not completed, as on a full disk."""
     was_there = os.path.lexists(out)
+    refuse_unclaimed(out, command, overwrite)
     try:
+        write_file(Path(out) / _MARK, f"{command}\n")
         yield
     except BaseException:
         if not was_there:
             shutil.rmtree(out, ignore_errors=True)
         raise
+
+
+def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | None) -> None:
+    """Raises `UserError` for a folder with files that is not marked as the command's own."""
+    mark = Path(out) / _MARK
+    with os_errors(mark, "read"):
+        held = mark.read_bytes().strip() if mark.is_file() else b""
+    if held != command.encode():
+        refuse_existing(out, overwrite)
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:
@@ -222,21 +237,21 @@ def atomic_folder(path: str | os.PathLike) -> Iterator[Path]:
       UserError: the folder cannot be written.
     """
     path = Path(path)
-    with os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(_PART, f".{path.name}.", path.parent))
-    try:
-        yield work
+    with parents_of(path):
         with os_errors(path):
-            os.chmod(work, 0o777 & ~_umask())
-            old = work.with_name(f"{work.name}.old")
-            if path.exists():
-                os.replace(path, old)
-            os.replace(work, path)
-            shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+            work = Path(tempfile.mkdtemp(_PART, f".{path.name}.", path.parent))
+        try:
+            yield work
+            with os_errors(path):
+                os.chmod(work, 0o777 & ~_umask())
+                old = work.with_name(f"{work.name}.old")
+                if path.exists():
+                    os.replace(path, old)
+                os.replace(work, path)
+                shutil.rmtree(old, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
 
 
 def remove_parts(folder: str | os.PathLike, depth: int = 1) -> None:

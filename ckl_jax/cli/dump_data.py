@@ -12,11 +12,13 @@ from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.process_pool import open_folder
 from ckl_jax.data.text.document_files import Fields, read_place
 from ckl_jax.errors import UserError
-from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace
+from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace, refuse_unclaimed
 from ckl_jax.options import Flat, Names
 from ckl_jax.papers.temporalwiki.data.diffsets import Options
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.timeline import SIZES
+
+_DUMPS = "ckl data dumps"
 
 
 def diffsets(
@@ -154,10 +156,9 @@ def probes(
     from ckl_jax.papers.temporalwiki.data.dumps import open_dump
 
     processes = count_workers(workers)
-    if not 0 < job.unchanged_fraction <= 1:
-        raise UserError(
-            f"--unchanged-fraction is {job.unchanged_fraction}; give a number in (0, 1]."
-        )
+    fractions = {"unchanged-fraction": job.unchanged_fraction, "subject-cap": job.subject_cap}
+    for name, value in fractions.items():
+        checks.require_number("a number in (0, 1]", 5e-324, 1 + 1e-9, **{f"--{name}": value})
     checks.require_int(0, 99_999, **{"--buckets": job.buckets})
     checks.require_int(0, **{"--light-tuning": light_tuning})
     site = site or open_dump(job.wikipedia, spans=False).wiki or "enwiki"
@@ -214,11 +215,11 @@ def dumps(
 
     world = make_world(seed, size, "legacy")
     dates = month_starts(world, months)
-    claim_folder(out, "ckl data dumps", overwrite, dry_run=dry_run)
     if dry_run:
+        refuse_unclaimed(out, _DUMPS, overwrite)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
         return None
-    with ProgressLine() as progress:
+    with claimed_folder(out, _DUMPS, overwrite), ProgressLine() as progress:
         manifest = write_dumps(world, out, months, progress)
     for row in manifest["dates"].values():
         print(f"{row['pages']:8,}  pages: {row['wikipedia']}")
@@ -260,10 +261,9 @@ def snapshots(
     for date in dates:
         check_day(date, "--dates")
     stated = list(read_dated_facts(facts))
-    claim_folder(out, "ckl data snapshots", overwrite)
     fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
     texts = read_place(documents, fields)
-    with ProgressLine() as progress:
+    with claimed_folder(out, "ckl data snapshots", overwrite), ProgressLine() as progress:
         manifest = write_snapshots(texts, stated, out, dates, complete=complete, progress=progress)
     for stamp, row in manifest["dates"].items():
         print(f"{row['pages']:8,}  pages, {row['items']:,} items: {Path(out) / stamp}")

@@ -37,6 +37,9 @@ def run(name: str, job: Callable[[], int]) -> int:
     except UserError as e:
         complain(f"{name}: {e}")
         return 2
+    except MemoryError as e:
+        complain(f"{name}: There is not enough memory ({e or 'no more is known'}); use less of it.")
+        return 2
     except BrokenPipeError:  # whoever read the output has seen enough
         _silence(sys.stdout)
         return 0

@@ -13,7 +13,7 @@ from ckl_jax.cli.world import WorldSettings
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.overlap import Overlap
 from ckl_jax.errors import UserError
-from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace, whole_folder
+from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Names
 from ckl_jax.papers.ckl.data.benchmark import Options
 from ckl_jax.world.stream import SIZES
@@ -42,8 +42,7 @@ def quiz(
     from ckl_jax.world.quiz import write_quiz
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    with whole_folder(out):
-        claim_folder(out, "ckl data quiz", overwrite)
+    with claimed_folder(out, "ckl data quiz", overwrite):
         counts = write_quiz(world, out, date, templates, instances)
     for code, facts in counts.items():
         print(f"{facts:8,}  {code}")
@@ -80,8 +79,7 @@ def dated_quiz(
     from ckl_jax.papers.lm_pub_quiz.dated_dataset import write_dataset
 
     day, wordings = check_day(as_of, "--as-of"), read_wordings(templates) if templates else {}
-    with whole_folder(out):
-        claim_folder(out, "ckl data dated-quiz", overwrite)
+    with claimed_folder(out, "ckl data dated-quiz", overwrite):
         made, counts = write_dataset(
             read_dated_facts(facts), day, out, relations, wordings, instances, skip_overlaps
         )
@@ -168,7 +166,7 @@ def kilt(settings: Flat[WorldSettings], *, out: str) -> dict[str, Any]:
     from ckl_jax.world.ckl import open_world
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    with whole_folder(out):
+    with claimed_folder(out, "ckl data kilt"):
         counts = write_kilt(world, out)
     for name, records in counts.items():
         print(f"{records:8,}  {Path(out) / name}")

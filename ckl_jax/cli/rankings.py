@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from ckl_jax.cli.progress_line import ProgressLine
+from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat, Names
 from ckl_jax.papers.lm_pub_quiz.settings import Settings
@@ -34,10 +35,11 @@ def bear(
       no_bos: Score without BOS, as GPT-2's published scores.
     """
     from ckl_jax.data.facts.relational import Dataset
-    from ckl_jax.files import write_file, write_json, write_jsonl
+    from ckl_jax.files import refuse_existing, write_file, write_json, write_jsonl
     from ckl_jax.papers.lm_pub_quiz import probe
     from ckl_jax.papers.lm_pub_quiz.analysis import by_date
     from ckl_jax.papers.lm_pub_quiz.analysis import ranking_report as report
+    from ckl_jax.papers.lm_pub_quiz.ranking_results import METADATA
 
     data = Dataset.from_path(dataset, relation_info, relations)
     if subjects == ():
@@ -45,6 +47,8 @@ def bear(
     if subjects:
         data = data.about(subjects)
     out = settings.out or str(Path(model) / "bear" / data.name)
+    for name in () if (Path(out) / METADATA).exists() else ("summary.json", "items.jsonl"):
+        refuse_existing(Path(out) / name, None)
     settings = dataclasses.replace(settings, out=out, bos=False if no_bos else None)
     with ProgressLine() as line:
 
@@ -71,6 +75,7 @@ def compare(
     bias: Names = (),
     relation_info: str | None = None,
     common_rows: bool = False,
+    overwrite: Overwrite = False,
 ) -> dict[str, Any]:
     """Compare the ranking results of several models: differences with tests, in a page and figures.
 
@@ -82,6 +87,7 @@ def compare(
       relation_info: JSON file of domains by relation.
       common_rows: Compare models that were scored on different rows, on those that all have.
     """
+    from ckl_jax.analysis.sections import refuse_foreign
     from ckl_jax.files import read_json
     from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
@@ -90,6 +96,7 @@ def compare(
     names = [name for name, _ in named]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
+    refuse_foreign(Path(out) / "report.html", overwrite, "comparison.json")
     info = read_json(relation_info) if relation_info else None
     read = {name: DatasetResults.from_path(path, info) for name, path in named}
     models, coverage = comparison.align(read, common_rows)

@@ -218,6 +218,7 @@ def claims(
     *,
     out: str | None = None,
     samples: int = 2000,
+    overwrite: Overwrite = False,
 ) -> dict[str, Any]:
     """Check which claims of the papers hold in your own runs, with intervals.
 
@@ -229,12 +230,14 @@ def claims(
     """
     from ckl_jax import checks
     from ckl_jax.analysis.claims import write
+    from ckl_jax.analysis.sections import refuse_foreign
     from ckl_jax.papers.ckl.analysis import claims as ckl
     from ckl_jax.papers.lm_pub_quiz.analysis import claims as lm_pub_quiz
     from ckl_jax.papers.mind_the_gap.analysis import claims as mind_the_gap
     from ckl_jax.papers.temporalwiki.analysis import claims as temporalwiki
 
     checks.require_int(100, 100_000, **{"--samples": samples})
+    refuse_foreign(Path(out or folders[0]) / "claims.html", overwrite, "claims.json", "claims.md")
     kinds = (*ckl.KINDS, temporalwiki.KIND, lm_pub_quiz.KIND, mind_the_gap.KIND)
     page = write(kinds, folders, out or folders[0], samples)
     print(page)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from ckl_jax.errors import UserError
+from ckl_jax import checks
 
 Workers = Annotated[int, arg(help="Processes; 0 is one for each core.")]
 Beam = Annotated[
@@ -26,8 +26,7 @@ def count_workers(workers: int) -> int:
     """The number of processes.
 
     Raises:
-      UserError: it is negative.
+      UserError: it is negative, or more than any machine has.
     """
-    if workers < 0:
-        raise UserError(f"--workers is {workers}; give 1 or more, or 0 for one a core.")
+    checks.require_int(0, 4096, **{"--workers": workers})
     return workers or len(os.sched_getaffinity(0))

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Literal
 
 from ckl_jax.cli.work import Overwrite
-from ckl_jax.files import claim_folder, whole_folder
+from ckl_jax.files import claimed_folder
 from ckl_jax.options import Flat
 from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES, VARIANTS
@@ -42,8 +42,7 @@ def world(
 
     check_data_dir(settings.source, settings.data)
     check_world(settings.source, settings.size, settings.data, settings.world)
-    with whole_folder(out):
-        claim_folder(out, "ckl world", overwrite)
+    with claimed_folder(out, "ckl world", overwrite):
         manifest = build_world(
             out,
             settings.seed,

@@ -5,6 +5,7 @@ al. 2022); that of several updates is a "soup". With the model before them, upda
 task vectors (what is added to it; Ilharco et al. 2022, arXiv:2212.04089).
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from ckl_jax.checkpoints.restore import find_checkpoint, is_remote, read_json_it
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.convert.hugging_face import merged
 from ckl_jax.errors import UserError
-from ckl_jax.files import claim_folder, whole_folder
+from ckl_jax.files import claimed_folder
 from ckl_jax.train import adapters
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten, unflatten
@@ -85,10 +86,9 @@ def average(
                 f"{model} and {models[-1]} were trained with different {name}; a mean of their "
                 "parameters is not a model."
             )
-    with whole_folder(out), CheckpointStore(out) as store:
+    claimed = contextlib.nullcontext() if is_remote(out) else claimed_folder(out, "ckl average")
+    with claimed, CheckpointStore(out) as store:
         store.require_empty()
-        if not is_remote(out):
-            claim_folder(out, "ckl average", overwrite=False)
         mean = _merged(models, weights, merge) if merge else _mean(models, weights)
         parts = [
             {"model": str(path), "weight": weight}

@@ -81,9 +81,8 @@ def new_model_dir(out: str, params: Any, metadata: Mapping[str, Any]) -> Iterato
     Raises:
       UserError: `out` already holds a checkpoint.
     """
-    with files.whole_folder(out), CheckpointStore(out) as store:
+    with files.claimed_folder(out, "ckl import"), CheckpointStore(out) as store:
         store.require_empty()
-        files.claim_folder(out, "ckl import", overwrite=False)
         yield
         state = {"params": params, "step": np.zeros((), np.int32)}
         store.save(0, state, {"ckl_jax": __version__, **metadata}, copy=False)

@@ -97,9 +97,8 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
     config, form = _read_config(like, params)
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
-    with files.whole_folder(out), CheckpointStore(out) as store:
+    with files.claimed_folder(out, "ckl import"), CheckpointStore(out) as store:
         store.require_empty()
-        files.claim_folder(out, "ckl import", overwrite=False)
         held = read_json_item(find_checkpoint(base), "metadata")
         metadata = {
             "ckl_jax": __version__,

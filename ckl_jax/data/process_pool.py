@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -114,6 +115,8 @@ def batches(items: Iterable[Any], size: Callable[[Any], int], limit: int) -> Ite
 
 # --- folders
 
+_CHECKED_BYTES = 1 << 20
+_OF_CONTENT = ("bytes", "crc32")
 _BY_SIZE = {"shards", "buckets"}  # settings that follow from the size of a file
 
 
@@ -138,7 +141,7 @@ def open_folder(
 
     Raises:
       UserError: it holds what was made with others, or cannot be a folder; `ChangedFile` if all
-        that differs is the size of files, as of a damaged one that was fetched again.
+        that differs is the content of files, as of a damaged one that was fetched again.
     """
     folder = Path(folder)
     there = next((p for p in (folder, *folder.parents) if p.exists()), folder.anchor)
@@ -155,8 +158,8 @@ def open_folder(
         if resized and set(changed) - set(resized) <= _BY_SIZE:
             names = ", ".join(settings[k]["name"] for k in resized)
             raise ChangedFile(
-                f"{folder} was begun when {names} had another size; delete that folder to begin "
-                "it anew."
+                f"{folder} was begun when {names} had another size or content; delete that folder "
+                "to begin it anew."
             )
         if changed:
             raise UserError(
@@ -173,16 +176,23 @@ def open_folder(
 
 
 def file_identity(path: str | os.PathLike) -> dict[str, Any]:
-    """What `open_folder` records of an input file."""
-    with os_errors(path, "read"):
-        return {"name": Path(path).name, "bytes": os.path.getsize(path)}
+    """What `open_folder` records of an input file: name, size, and a CRC-32 of its content.
+
+    Of a file of more than 1 GiB 1,024 parts of 1 MiB count, evenly spread.
+    """
+    with os_errors(path, "read"), open(path, "rb") as f:
+        size, checksum = os.path.getsize(path), 0
+        for start in range(0, size, max(_CHECKED_BYTES, size >> 10)):
+            f.seek(start)
+            checksum = zlib.crc32(f.read(_CHECKED_BYTES), checksum)
+    return {"name": Path(path).name, "bytes": size, "crc32": f"{checksum:08x}"}
 
 
 def _is_resized(before: Any, now: Any) -> bool:
-    """Whether two file records differ in size only."""
+    """Whether two file records differ in content only."""
     return (
         isinstance(before, dict)
         and isinstance(now, dict)
         and "bytes" in now
-        and {**before, "bytes": now["bytes"]} == now
+        and {**before, **{k: now[k] for k in _OF_CONTENT if k in now}} == now
     )

@@ -24,6 +24,7 @@ except ImportError:  # not a Unix: no locks
 HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
 _SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
 _STOPS = (signal.SIGINT, signal.SIGTERM)
+LOCK = ".lock"  # in the folders that a process has filled or is filling
 TOGETHER_SECONDS = 2.0  # signals within so many seconds are one request to stop
 
 COMPILED_FOR_THIS_CPU = "CKL_COMPILED_FOR_THIS_CPU"  # names the folder: `train.compile_cache`
@@ -119,7 +120,7 @@ class FolderLock:
         """
         if fcntl is None:
             return
-        path = Path(folder) / ".lock"
+        path = Path(folder) / LOCK
         with os_errors(path):
             self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open means locked)
         try:

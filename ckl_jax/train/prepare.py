@@ -17,6 +17,7 @@ import optax
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import (
+    absolute,
     holds_optimizer,
     is_remote,
 )
@@ -248,6 +249,10 @@ def prepare(
     refuse_foreign(model_dir)
     if checkpoint_cfg.restore.path is not None:
         checks.require_text(INITIAL_CHECKPOINT_PATH=checkpoint_cfg.restore.path)
+        if absolute(checkpoint_cfg.restore.path) == absolute(model_dir):
+            raise UserError(
+                f"{model_dir} is MODEL_DIR and INITIAL_CHECKPOINT_PATH; choose another MODEL_DIR."
+            )
     _check_length(epochs, total_steps, first_step)
     _check_objects(model, method, optimizer, make_inputs)
     checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)

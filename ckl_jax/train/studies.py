@@ -122,11 +122,13 @@ def open_study(
         are.
 
     Raises:
-      UserError: the folder is being filled, or holds results of other settings.
+      UserError: the folder is being filled, or holds results of other settings or other files.
     """
     check = functools.partial(
         check_record, settings, record, what, free=free, replaced=replaced, may_become=may_become
     )
+    if not any((settings.root / name).exists() for name in (record, processes.LOCK)):
+        files.refuse_existing(settings.root, None)
     with files.os_errors(settings.root):
         settings.root.mkdir(parents=True, exist_ok=True)
     with processes.FolderLock() as lock:

@@ -55,9 +55,7 @@ class Registry:
             return registry
         if model is None:
             raise UserError(f"{root} holds no updates yet; give the --model to begin with.")
-        files.refuse_existing(registry.root, overwrite=False)
-        with files.os_errors(registry.root):
-            (registry.root / "updates").mkdir(parents=True, exist_ok=True)
+        files.refuse_existing(registry.root, overwrite=None)
         files.write_json(path, {"format": _FORMAT, "model": model})
         return registry
 

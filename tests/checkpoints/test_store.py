@@ -492,3 +492,18 @@ def test_the_reason_for_damage_holds_no_repr_and_is_cut_between_words(tmp_path):
         assert told in str(e.value) and "<" not in str(e.value) and len(str(e.value)) < 450
     with pytest.raises(UserError, match="KeyError: 'shape'"), restore._damage(tmp_path):
         raise KeyError("shape")
+
+
+def test_reads_that_are_given_up_say_nothing(tmp_path, monkeypatch):
+    """Where one array cannot be read, those that were being read beside it complain later."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    params = {f"layer_{i}": np.full((64, 64), i, np.float32) for i in range(40)}
+    with CheckpointStore(str(tmp_path)) as saved:
+        saved.save(0, {"params": params, "step": np.zeros((), np.int32)}, {})
+    for file in (tmp_path / "checkpoint_0" / "state" / "d").iterdir():
+        file.write_bytes(b"{" + file.read_bytes()[1:])
+    with pytest.raises(store.UnreadableCheckpoint, match="damaged or incomplete"):
+        restore_params(tmp_path)
+    time.sleep(0.2)
+    assert not told

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from ckl_jax.analysis.sections import Section
-from ckl_jax.cli import ckl
+from ckl_jax.cli import ckl, endings
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -119,3 +119,12 @@ def test_a_signal_within_an_import_is_not_turned_into_an_import_error(tmp_path, 
 
     monkeypatch.setattr(ckl, "parse", lambda argv: run)
     assert ckl.main(["demo"]) == 130
+
+
+def test_too_little_memory_is_one_sentence(capsys):
+    def job():
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    assert endings.run("ckl", job) == 2
+    told = "ckl: There is not enough memory (Unable to allocate 9 TiB); use less of it.\n"
+    assert capsys.readouterr().err == told

@@ -289,6 +289,17 @@ WRITERS = {
     "report RUN/.. --out OUT": "table.json",
     "report RUN RUN --seeds --out OUT": "seeds.md",
     "staleness --model a=RUN --control RUN --out OUT": "results.json",
+    "probe bear --model HF --dataset DATASET --out OUT": "summary.json",
+    "probe compare a=HF b=HF --out OUT": "comparison.json",
+    "claims RUN --out OUT": "claims.html",
+    "data snapshots --documents DOCUMENTS --facts CKL/facts.jsonl --dates 2020-01-01,2020-02-01 "
+    "--out OUT": "notes.txt",
+    "demo --size tiny --out OUT": "report.html",
+    "experiment ckl/table2 --out OUT": "notes.txt",
+    "experiment mind_the_gap/figure1 --out OUT": "notes.txt",
+    "mind-the-gap --size tiny --out OUT": "report.html",
+    "stream --size tiny --out OUT": "report.html",
+    "temporalwiki --size tiny --out OUT": "report.html",
     "data review CKL --out OUT/r.html": "r.html",
 }
 
@@ -304,11 +315,172 @@ def test_what_others_have_made_stays(command, tiny, golden, tmp_path, capsys):
     vocabulary = tiny.root / "world" / "prepared" / "vocabulary.model"
     places = {"OUT": out, "DOCUMENTS": documents, "VOCABULARY": vocabulary, "CKL": tiny.probes}
     places |= {"HF": golden / "model", "RUN": tiny.root / "initial"}
+    places |= {"DATASET": golden / "dataset"}
     for name, path in places.items():
         command = command.replace(name, str(path))
     assert "out" in refused(capsys, command.split())
     held = [path for path in out.rglob("*") if path.is_file()]
     assert held == [foreign] and foreign.read_text() == "mine"
+
+
+def test_a_mark_that_is_no_text_is_another_ones(tmp_path, capsys):
+    (tmp_path / ".made_by").write_bytes(b"ckl data dumps\xe9")
+    argv = ["data", "dumps", "--size", "tiny", "--months", "2", "--out", str(tmp_path)]
+    assert "is there already" in refused(capsys, argv)
+
+
+# Commands that are refused after they have begun to write, or are about to.
+HALVES = {
+    "data rows --documents BAD --vocabulary VOCABULARY --out OUT": "bad.jsonl, line 2",
+    "data clean --documents DOCUMENTS --language \udcff --out OUT/c.jsonl": "'\\udcff' in it is no",
+    "data snapshots --documents BAD --facts FACTS --dates 2020-01-01,2020-02-01 --out OUT": (
+        "bad.jsonl, line 2"
+    ),
+    "ask --model a=RUN --questions QUESTIONS --out OUT": "a T5Config is not one",
+}
+
+
+@pytest.mark.parametrize("command", HALVES)
+def test_a_refusal_leaves_no_folder(command, tiny, tmp_path, capsys):
+    (tmp_path / "documents.jsonl").write_text(GOOD)
+    (tmp_path / "bad.jsonl").write_text(f"{GOOD}\n{{")
+    question = {"id": "a", "question": "who", "answers": ["x"], "date": "2019-05"}
+    write_jsonl(tmp_path / "questions.jsonl", [question])
+    places = {"OUT": tmp_path / "out", "FACTS": tiny.probes / "facts.jsonl"}
+    places |= {"DOCUMENTS": tmp_path / "documents.jsonl", "BAD": tmp_path / "bad.jsonl"}
+    places |= {"VOCABULARY": tiny.root / "world" / "prepared" / "vocabulary.model"}
+    places |= {"QUESTIONS": tmp_path / "questions.jsonl", "a=RUN": f"a={tiny.root / 'initial'}"}
+    argv = [str(places.get(w, w.replace("OUT/", f"{tmp_path}/out/"))) for w in command.split()]
+    assert HALVES[command] in refused(capsys, argv)
+    assert not (tmp_path / "out").exists()
+
+
+SPLIT = "data split --documents DOCUMENTS --unit month --test-period 1 --validation-months 1"
+CHANGED = {
+    "data clean --documents DOCUMENTS --language-id none --workers 1 --out OUT/c.jsonl": "inputs",
+    f"{SPLIT} --out OUT": "another size or content",
+}
+
+
+@pytest.mark.parametrize("command", CHANGED)
+def test_what_was_made_of_other_text_of_the_same_size_is_not_taken(command, tmp_path, capsys):
+    file, out = tmp_path / "in.jsonl", tmp_path / "out"
+    rows = [{**DOCUMENT, "id": f"{m:02}{i}"} for m in range(1, 13) for i in range(9)]
+    rows = [{**row, "date": f"2020-{row['id'][:2]}-0{1 + int(row['id'][2:])}"} for row in rows]
+    write_jsonl(file, rows)
+    argv = command.replace("DOCUMENTS", str(file)).replace("OUT", str(out)).split()
+    assert ckl.main(argv) == 0 and ckl.main(argv) == 0
+    capsys.readouterr()
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    file.write_text(file.read_text().replace("sentence", "SENTENCE"))
+    assert CHANGED[command] in refused(capsys, argv)
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ("data clean --documents DOCUMENTS --width 65", "width is 65; give 64 or less"),
+        ("data clean --documents DOCUMENTS --permutations 999999999999 --bands 1", "give 4,096 or"),
+        ("data clean --documents DOCUMENTS --workers 999999999999", "give 4,096 or less"),
+        ("probe bear --model HF --batch-size 99999999999", "--batch-size is 99999999999; give"),
+        ("ask --model a=HF --questions DOCUMENTS --batch-size 99999999999", "give 65,536 or less"),
+        ("staleness --model a=HF --documents DOCUMENTS --batch-size 99999999999", "give 65,536"),
+        (
+            "data probes --old DOCUMENTS --new DOCUMENTS --wikipedia DUMP --diffset x "
+            "--subject-cap nan",
+            "(0, 1]",
+        ),
+    ],
+)
+def test_sizes_that_no_memory_holds(options, told, golden, tmp_path, capsys):
+    months = ({**DOCUMENT, "date": f"2020-0{m}-01"} for m in range(1, 5))
+    write_jsonl(tmp_path / "d.jsonl", months)
+    dump = tmp_path / "simwiki-20200601-pages-articles.xml"
+    dump.write_text("<mediawiki>")
+    options = options.replace("HF", str(golden / "model")).replace("DUMP", str(dump))
+    argv = options.replace("DOCUMENTS", str(tmp_path / "d.jsonl")).split()
+    assert told in refused(capsys, [*argv, "--out", str(tmp_path / "out" / "x")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_text_without_end_takes_no_memory(tiny, tmp_path, capsys):
+    """Of many short lines, which are one document."""
+    with gzip.open(tmp_path / "bomb.txt.gz", "wb", compresslevel=1) as f:
+        for _ in range(64):
+            f.write((b"a" * 2**14 + b"\n") * 64)
+    facts = str(tiny.probes / "facts.jsonl")
+    argv = ["data", "snapshots", "--documents", str(tmp_path), "--facts", facts, "--out"]
+    told = "bomb.txt.gz, the whole text: it is longer than 16,777,216 bytes"
+    tracemalloc.start()
+    assert told in refused(capsys, [*argv, str(tmp_path / "out")])
+    assert tracemalloc.get_traced_memory()[1] < 2**27
+    tracemalloc.stop()
+
+
+def change(value, *path, gone=False):
+    """A function that sets, or removes, a place in a row."""
+
+    def spoil(row):
+        for name in path[:-1]:
+            row = row[name]
+        if gone:
+            del row[path[-1]]
+        else:
+            row[path[-1]] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "file, spoil, told",
+    [
+        ("P1_results.jsonl", change({"a": 1}, "pll_scores", 0), "'pll_scores' are not numbers"),
+        ("P1_results.jsonl", change([1.0], "pll_scores"), "rows have [1, 5] scores"),
+        ("P1_results.jsonl", change(99, "answer_idx"), "'pll_scores' are not numbers, one for"),
+        ("P1_results.jsonl", change("0", "template_index"), "'template_index' is '0'; score"),
+        ("P1_results.jsonl", change(0, "sub_label", gone=True), "'sub_label' is 'None'"),
+        ("P1_results.jsonl", change(0, "sub_id", gone=True), "(KeyError: 'sub_id')"),
+        ("metadata_results.json", change(7, "P1"), "P1: 'relation_info' is '7'"),
+        ("metadata_results.json", change([7], "P1", "templates"), "'templates' is '[7]'"),
+        ("metadata_results.json", change(["a"], "P1", "answer_space_labels"), "rows have [1, 5]"),
+        (
+            "metadata_results.json",
+            change({"domains": [[]]}, "P1", "relation_info"),
+            "'domains' of P1",
+        ),
+    ],
+)
+def test_results_of_others_are_checked(file, spoil, told, golden, tmp_path, capsys):
+    results = tmp_path / "results"
+    shutil.copytree(golden / "results" / "sum", results)
+    content = (results / file).read_text()
+    lines = content.splitlines() if file.endswith(".jsonl") else [content]
+    row = json.loads(lines[0])
+    spoil(row)
+    (results / file).write_text("\n".join([json.dumps(row), *lines[1:]]))
+    argv = ["probe", "compare", f"a={results}", f"b={results}", "--out", str(tmp_path / "out")]
+    assert told in refused(capsys, argv)
+
+
+@pytest.mark.parametrize("file", ["metadata/metadata", "state/_METADATA"])
+def test_a_checkpoint_with_a_pipe_is_refused(file, tiny, golden, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(tiny.root / "initial", run)
+    (pipe := next(run.glob(f"checkpoint_*/{file}"))).unlink()
+    os.mkfifo(pipe)
+    argv = ["average", str(run), str(run), "--out", str(tmp_path / "out")]
+    assert f"Cannot read {pipe}: it is a pipe" in refused(capsys, argv)
+
+
+@pytest.mark.parametrize("sums", [[], {"target/decoder/decoder_norm/scale": None}])
+def test_checksums_that_are_none_are_damage(sums, tiny, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(tiny.root / "initial", run)
+    path = next(run.glob("checkpoint_*/metadata/metadata"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": sums}))
+    argv = ["average", str(run), str(run), "--out", str(tmp_path / "out")]
+    assert "metadata/metadata has no sound sha256" in refused(capsys, argv)
 
 
 FILLERS = (

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.data.text.documents import write_documents
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.models import decoder, t5
-from ckl_jax.updates import evidence, job
+from ckl_jax.updates import evidence, job, registry
 from ckl_jax.updates.registry import Registry
 from tests.llama_tokenizer import train_tokenizer
 from tests.updates import planted
@@ -265,3 +266,11 @@ def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys
     argv = [a.replace("LLAMA", str(llama)) for a in argv]
     assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_registry_is_begun_by_one_file(tmp_path, monkeypatch):
+    """A kill between two would leave a folder that is refused for ever."""
+    monkeypatch.setattr(registry.files, "write_json", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        Registry.open(tmp_path / "out", "model")
+    assert not (tmp_path / "out").exists()

@@ -23,7 +23,7 @@ import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, sha256, write_json
+from ckl_jax.files import ANY_NUMBER, os_errors, parents_of, parse_json, sha256, write_json
 
 FORMAT = 1
 Row = Mapping[str, Sequence[int]]
@@ -110,35 +110,35 @@ def write_cached(
     """
     directory = Path(directory)
     dtype = np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
-    with os_errors(directory):
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
-    writers: list[_FeatureWriter] = []
-    try:
+    with parents_of(directory):
         with os_errors(directory):
-            writers += [_FeatureWriter(work, name, dtype) for name in features]
-        for row in rows(work) if callable(rows) else rows:
+            work = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+        writers: list[_FeatureWriter] = []
+        try:
+            with os_errors(directory):
+                writers += [_FeatureWriter(work, name, dtype) for name in features]
+            for row in rows(work) if callable(rows) else rows:
+                for writer in writers:
+                    with os_errors(directory):
+                        writer.add(row[writer.name])
+            if not writers[0].rows:
+                raise UserError(f"No rows to write to {directory}: its corpus is empty.")
+            with os_errors(directory):
+                entries = {w.name: w.close() for w in writers}
+            manifest = {
+                "format": FORMAT,
+                "rows": writers[0].rows,
+                "eos_id": eos_id,
+                "features": entries,
+                "meta": dict(meta or {}),
+            }
+            write_json(work / "manifest.json", manifest)
+            _put_in_place(work, directory)
+        finally:
             for writer in writers:
-                with os_errors(directory):
-                    writer.add(row[writer.name])
-        if not writers[0].rows:
-            raise UserError(f"No rows to write to {directory}: its corpus is empty.")
-        with os_errors(directory):
-            entries = {w.name: w.close() for w in writers}
-        manifest = {
-            "format": FORMAT,
-            "rows": writers[0].rows,
-            "eos_id": eos_id,
-            "features": entries,
-            "meta": dict(meta or {}),
-        }
-        write_json(work / "manifest.json", manifest)
-        _put_in_place(work, directory)
-    finally:
-        for writer in writers:
-            with contextlib.suppress(OSError):
-                writer.abandon()
-        shutil.rmtree(work, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    writer.abandon()
+            shutil.rmtree(work, ignore_errors=True)
     return manifest
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.compressed import RECORD_BYTES, read_lines, too_long
 from ckl_jax.data.text.documents import Document, encodable
 from ckl_jax.errors import UserError
 from ckl_jax.files import json_value, os_errors
@@ -156,7 +156,9 @@ def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
 
 def _text(path: Path) -> Document:
     whole = io.StringIO()
-    for number, _, line in read_lines(path):
+    for number, offset, line in read_lines(path):
+        if offset > RECORD_BYTES:  # the file is one document, and may expand to anything
+            raise too_long(path, "the whole text", RECORD_BYTES)
         try:
             whole.write(line.decode() + "\n")
         except UnicodeDecodeError as e:

@@ -8,6 +8,7 @@ and so are the forms of before 2024-12.
 
 import collections
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from ckl_jax.data.facts.relational import MULTIPLE, SINGLE
 from ckl_jax.data.facts.tables import table_files, table_rows, write_table
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import as_json, read_json, write_json
+from ckl_jax.files import ANY_NUMBER, as_json, read_json_object, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
@@ -42,6 +43,10 @@ _VARIES = (
     "ckl_jax_version",
     "dataset_path",
 )
+# What fields of metadata and of rows are, where they are given.
+_METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": list}
+_METADATA_KINDS |= dict.fromkeys(_SPACE, list)
+_ROW_KINDS = {"sub_label": str, "answer_idx": int, "template_index": int, "instance_index": int}
 _CHANGED = {
     "parameters": "scored by other parameters of the model",
     "facts": "scored with other subjects, answers or options",
@@ -226,8 +231,10 @@ class RelationResult:
                 f"{nearest(key, self.relation_info)}"
             )
         value = self.relation_info[key]
-        # A string would be iterated by its letters.
-        return [value] if isinstance(value, str) else list(value)
+        groups = [value] if isinstance(value, str) else value
+        if not isinstance(groups, list | tuple) or not all(isinstance(g, str) for g in groups):
+            raise UserError(f"{key!r} of {self.code} is {value!r}; give names of groups.")
+        return list(groups)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows of its file."""
@@ -461,25 +468,45 @@ class DatasetResults:
 
 
 def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
-    if (folder / METADATA).exists():
-        return read_json(folder / METADATA)
     whole, relations = (folder / name for name in _DEVELOPMENT)
-    if not relations.exists():
+    common = {}
+    if (folder / METADATA).exists():
+        relations = folder / METADATA
+    elif not relations.exists():
         return None
-    common = read_json(whole) if whole.exists() else {}
-    # The released name of the same entry, which the rest of this module reads.
-    common = {"model_name_or_path": common.get("model_name"), **common}
-    return {code: {**common, **own} for code, own in read_json(relations).items()}
+    elif whole.exists():
+        common = read_json_object(whole, ANY_NUMBER)
+        # The released name of the same entry, which the rest of this module reads.
+        common = {"model_name_or_path": common.get("model_name"), **common}
+    found = read_json_object(relations, ANY_NUMBER)
+    for code, own in found.items():
+        _check(f"{relations}, {code}", own, _METADATA_KINDS)
+    return {code: {**common, **own} for code, own in found.items()}
+
+
+def _check(where: str, record: Any, kinds: Mapping[str, type], needed: Sequence[str] = ()) -> None:
+    """Raises `UserError` for a field that is missing or of another kind; lists are of text."""
+    for name, kind in kinds.items():
+        value = record.get(name) if isinstance(record, dict) else record
+        items = value if isinstance(value, list) else ()
+        right = name not in needed if value is None else type(value) is kind
+        if not right or not all(isinstance(item, str) for item in items):
+            raise UserError(f"{where}: {name!r} is {str(value)[:40]!r}; score the relation again.")
 
 
 def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationResult:
     rows, scores = [], []
     for where, found in table_rows(file):
-        row = _current(found, metadata)
-        if "pll_scores" not in row or "answer_idx" not in row:
-            raise UserError(f"{where}: `pll_scores` or `answer_idx` is missing.")
+        try:
+            row = _current(found, metadata)
+            given, _ = row.pop("pll_scores"), row["sub_id"]
+        except (LookupError, TypeError, ValueError) as e:
+            raise UserError(f"{where}: not a row of results ({type(e).__name__}: {e}).") from e
+        _check(where, row, _ROW_KINDS, ("sub_label", "answer_idx"))
+        if not _are_scores(given) or not 0 <= row["answer_idx"] < len(given):
+            raise UserError(f"{where}: 'pll_scores' are not numbers, one for each option.")
         rows.append(row)
-        scores.append(row.pop("pll_scores"))
+        scores.append(given)
     if not rows:
         raise UserError(f"{file} is empty; score {code} again.")
     # Rows are written before the metadata, so fewer rows than the metadata say were lost later,
@@ -494,9 +521,19 @@ def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationR
         return RelationResult(code, rows, scores, metadata)
     # np.array of rows with different lengths would raise a message about shapes.
     widths = {len(row) for row in scores}
+    if labels := metadata.get("answer_space_labels"):
+        widths.add(len(labels))
     if len(widths) > 1:
         raise UserError(f"{file}: rows have {sorted(widths)} scores; all must have as many.")
     return RelationResult(code, rows, np.array(scores, float), metadata)
+
+
+def _are_scores(given: Any) -> bool:
+    """Whether they are numbers, or lists of numbers, one for each option."""
+    if not isinstance(given, list) or len({isinstance(s, list) for s in given}) != 1:
+        return False
+    numbers = itertools.chain.from_iterable(given) if isinstance(given[0], list) else given
+    return all(isinstance(x, int | float) for x in numbers)
 
 
 def _current(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:

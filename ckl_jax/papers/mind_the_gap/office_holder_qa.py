@@ -16,11 +16,11 @@ import numpy as np
 import optax
 
 from ckl_jax.data.facts.questions import Question, question_batch, question_rows, read_questions
-from ckl_jax.data.process_pool import open_folder
+from ckl_jax.data.process_pool import file_identity, open_folder
 from ckl_jax.data.tasks.dated_task import WordEncoder
 from ckl_jax.data.tasks.epochs import random_keys
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_jsonl, write_jsonl
+from ckl_jax.files import read_json_object, read_jsonl, write_json, write_jsonl
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
@@ -65,19 +65,30 @@ def ask(
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
     answers = {name: Path(out) / f"{name}.jsonl" for name in models}
     missing = {name: models[name] for name, path in answers.items() if not path.exists()}
+    places = {name: str(Path(place).resolve()) for name, place in models.items()}
     for place in missing.values():
         locate(place)  # before the first is evaluated
-    folder = open_folder(
-        out,
-        {
-            "questions": str(Path(questions).resolve()),
-            "tune": tune and str(Path(tune).resolve()),
-            **dataclasses.asdict(settings),
-        },
-    )
+    wanted = {
+        "questions": file_identity(questions),
+        "tune": tune and file_identity(tune),
+        **dataclasses.asdict(settings),
+    }
+    open_folder(out, wanted, dry_run=True)
+    record = Path(out) / "models.json"
+    held = read_json_object(record) if record.exists() else {}
+    for name in models.keys() & held.keys() - missing.keys():
+        if held[name] != places[name]:
+            raise UserError(
+                f"{answers[name]} has the answers of {held[name]}, not of {models[name]}; give the "
+                "model another name, or choose another --out."
+            )
     for name, place in missing.items():
-        opened = open_model(place, trusted=trusted)
-        write_jsonl(answers[name], answers_of(opened, asked_now, tuned_on, settings, name))
+        found = answers_of(open_model(place, trusted=trusted), asked_now, tuned_on, settings, name)
+        open_folder(out, wanted)
+        held[name] = places[name]
+        write_json(record, held)
+        write_jsonl(answers[name], found)
+    folder = open_folder(out, wanted)
     return analysis.write({name: list(read_jsonl(path)) for name, path in answers.items()}, folder)
 
 

@@ -95,3 +95,29 @@ def test_an_encoder_decoder_is_refused():
         office_holder_qa.answers_of(
             Opened(model, {}), _questions(), (), office_holder_qa.Settings()
         )
+
+
+def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_path, monkeypatch):
+    asked = tmp_path / "asked.jsonl"
+    write_questions(asked, _questions())
+    for name in ("a", "b"):
+        with CheckpointStore(str(tmp_path / name)) as store:
+            store.save(0, {"params": {"x": np.zeros(1)}}, {})
+    row = {"id": 0, "em": 1, "f1": 1.0}
+    monkeypatch.setattr(office_holder_qa, "open_model", lambda place, trusted: place)
+    monkeypatch.setattr(
+        office_holder_qa, "answers_of", lambda place, *more: [{**row, "place": place}]
+    )
+
+    def ask(place):
+        return office_holder_qa.ask({"a": str(tmp_path / place)}, asked, tmp_path / "out")
+
+    ask("a")
+    ask("a")
+    with pytest.raises(
+        UserError, match="has the answers of .*/a, not of .*/b; give the model anot"
+    ):
+        ask("b")
+    asked.write_text(asked.read_text().replace("who", "WHO"))
+    with pytest.raises(UserError, match="was begun when asked.jsonl had another size or content"):
+        ask("a")

@@ -55,7 +55,7 @@ from ckl_jax.files import (
 )
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES, BadRecord, Record
 from ckl_jax.papers.mind_the_gap.data.near_duplicates import BANDS, THRESHOLD, first_of_each
-from ckl_jax.papers.mind_the_gap.data.shingles import PERMUTATIONS, WIDTH, signatures
+from ckl_jax.papers.mind_the_gap.data.shingles import LONGEST, PERMUTATIONS, WIDTH, signatures
 from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines
 
 _FAN_IN = 200  # files that are merged at once
@@ -98,7 +98,8 @@ class Options:
 
     def __post_init__(self):
         checks.require_choice(SOURCES, source=self.source)
-        checks.require_int(1, width=self.width, permutations=self.permutations, bands=self.bands)
+        checks.require_int(1, LONGEST, width=self.width)
+        checks.require_int(1, 4096, permutations=self.permutations, bands=self.bands)
         checks.require_number("a number above 0, up to 1", 1e-9, 1 + 1e-9, threshold=self.threshold)
         if self.permutations % self.bands:
             raise UserError(f"{self.bands} bands do not divide {self.permutations} permutations.")

@@ -14,6 +14,7 @@ from ckl_jax.data.process_pool import batches
 from ckl_jax.errors import UserError
 
 WIDTH = 5  # words of an n-gram
+LONGEST = 64
 PERMUTATIONS = 128
 _SEED = 20210209
 _NO_WORD = re.compile(r"\W+")
@@ -29,7 +30,7 @@ def _random_words(count: int) -> np.ndarray:
 
 # Hashes of bytes, and multipliers of the words of an n-gram.
 _OF_BYTE = _random_words(256)
-_OF_PLACE = _random_words(64) | np.uint64(1)
+_OF_PLACE = _random_words(LONGEST) | np.uint64(1)
 
 
 class _Powers:
