@@ -377,7 +377,8 @@ def _lead(study: Study, three: Rows) -> list[str]:
         if (missing := [study.label(i) for i in study.intervals if i not in after])
     ]
     left_out = f" Not there yet: {'; '.join(unfinished)}." if unfinished else ""
-    found = [f"Intervals {', '.join(map(study.label, study.intervals))}; {names}.{left_out}"]
+    when = ", ".join(map(study.label, study.intervals))
+    found = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
     for interval in study.intervals[-1:]:
         told = filter(None, (_told(three, interval, name) for name in ("changed", "unchanged")))
         when = f"Perplexity after the update of {study.label(interval)} (lower is better)"
