@@ -128,7 +128,6 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         kinds,
         transfer,
         extra_evaluations,
-        examples.section(study),
         misalignment,
         _corpora(made["table_1"]),
         _facts(study, made["table_2"], made["table_7"]),
@@ -136,6 +135,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
             read_json(measured) if (measured := Path(root) / OVERLAP).is_file() else {}
         ),
         *(drawn[name] for name in ("relations", "types") if name in drawn),
+        examples.section(study),
         _settings(study),
     ]
     title = "What each update learned and forgot"
