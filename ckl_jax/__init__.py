@@ -8,8 +8,8 @@ __version__ = "0.2.0"
 
 # ruff: noqa: F401, I001
 if TYPE_CHECKING:
-    from ckl_jax.api import Model, Plots, Run, Staleness, Update, Updates, compare, diffsets
-    from ckl_jax.api import load, probe, splits, staleness, train, update
+    from ckl_jax.api import Intervals, Model, Plots, Run, Staleness, Update, Updates, compare
+    from ckl_jax.api import diffsets, load, probe, splits, staleness, train, update
     from ckl_jax.cli.ckl import command
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.errors import UserError
@@ -24,8 +24,8 @@ _PLACES = {
     "PubQuizCallback": "papers.lm_pub_quiz.trainer_callback",
     "UserError": "errors",
     "command": "cli.ckl",
-    **dict.fromkeys(("Model", "Plots", "Run", "Staleness", "Update", "Updates"), "api"),
-    **dict.fromkeys(("compare", "diffsets", "load", "probe", "splits"), "api"),
+    **dict.fromkeys(("Intervals", "Model", "Plots", "Run", "Staleness", "Update"), "api"),
+    **dict.fromkeys(("Updates", "compare", "diffsets", "load", "probe", "splits"), "api"),
     **dict.fromkeys(("staleness", "train", "update"), "api"),
 }
 __all__ = sorted(_PLACES)

@@ -27,19 +27,22 @@ if TYPE_CHECKING:
 Folder = str | os.PathLike
 
 
-def load(folder: Folder) -> "Run | Update | Updates | Staleness":
+def load(folder: Folder) -> "Run | Update | Updates | Staleness | Intervals":
     """Opens what a command has written.
 
     Args:
       folder: a MODEL_DIR of `t5x train` that was probed; the --out of `ckl update`, or one update
-        in it; that of `ckl mind-the-gap`.
+        in it; that of `ckl mind-the-gap` or `ckl temporalwiki`.
 
     Raises:
       UserError: it is none of these, or damaged.
     """
     from ckl_jax.papers.mind_the_gap.analysis.seeds import is_study
+    from ckl_jax.papers.temporalwiki.analysis.results import RECORD
 
     path = Path(folder)
+    if (path / RECORD).is_file():
+        return Intervals(path)
     if (path / "registry.json").is_file():
         return Updates(path)
     if (path / "verdict.json").is_file() and (path / "ledger.jsonl").is_file():
@@ -311,6 +314,37 @@ class Staleness:
 
     def _repr_html_(self) -> str:
         return _html(self, self.months())
+
+
+class Intervals:
+    """Updates from dump to dump (TemporalWiki), the folder of `ckl temporalwiki`.
+
+    Attributes:
+      path: the folder.
+      runs: {(interval, method): `Run`} of the updates there are.
+    """
+
+    def __init__(self, folder: Folder):
+        from ckl_jax.papers.temporalwiki.analysis.results import load
+
+        self.path, methods = Path(folder), load(folder).models.values()
+        self.runs = {(m.interval, m.method): Run(m.path) for of in methods for m in of.values()}
+
+    def matrix(self) -> "pandas.DataFrame":
+        """Perplexity of changed facts, a row for each model and interval of facts (Figure 4)."""
+        import pandas
+
+        found = files.read_json_object(self.path / "tables.json")["matrices"]
+        rows = [
+            {"method": method, "model": model or "initial", "facts_of": facts, **(cell or {})}
+            for method, after in found.items()
+            for model, row in after.items()
+            for facts, cell in row.items()
+        ]
+        return pandas.DataFrame(rows).rename(columns={"value": "perplexity"})
+
+    def __repr__(self) -> str:
+        return f"Intervals({str(self.path)!r}, {len(self.runs)} updates)"
 
 
 class Update:

@@ -19,10 +19,10 @@ def test_a_notebook_is_short_and_without_outputs(path):
         assert cell["cell_type"] == "markdown" or not (cell["outputs"] or cell["execution_count"])
 
 
-@pytest.mark.parametrize("name", ["quickstart", "ckl", "lm_pub_quiz", "mind_the_gap"])
-def test_without_its_data_a_notebook_says_what_is_missing(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_without_its_data_a_notebook_says_what_is_missing(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    cells = json.loads((NOTEBOOKS[0].parent / f"{name}.ipynb").read_text())["cells"]
+    cells = json.loads(path.read_text())["cells"]
     codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     kept = [c for c in codes if not re.search(r"%pip|ckl\.(command|train)\(", c)]
     with pytest.raises(ckl_jax.UserError, match="runs/"):

@@ -8,6 +8,7 @@ is above 0 and "no" if it is below 0; otherwise, or with fewer than five seeds, 
 Each paper gives a `Kind` for each of its commands: how to read a folder, and what to claim of it.
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -229,6 +230,7 @@ _NOTE = (
     f"or fewer than {FEWEST_SEEDS} seeds. How many would decide is an estimate, of one seed a "
     "lower bound."
 )
+_VERDICTS = {"yes": "hold", "no": "do not", "undecided": "are undecided", "not run": "were not run"}
 _HEADERS = ("Claim", "In the paper", "Ours", "95 % interval", "Holds", "Would decide", "Command")
 
 
@@ -277,7 +279,9 @@ def write(
         Section(paper, anchor=f"paper-{i}", sections=list(map(_folded, tables)))
         for i, (paper, tables) in enumerate(papers.items())
     ]
-    lead = [note, f"Folders: {', '.join(given)}."]
+    said = collections.Counter(row["verdict"] for row in found)
+    told = ", ".join(f"{said[v]} {what}" for v, what in _VERDICTS.items() if said[v])
+    lead = [f"Of {len(found)} claims {told}.", note, f"Folders: {', '.join(given)}."]
     return write_page(out / "claims.html", "Which of the papers' claims hold", page, lead)
 
 

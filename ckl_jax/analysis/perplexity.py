@@ -207,28 +207,6 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def fact_scores(probes: Mapping[str, Losses], formula: str = "token_micro") -> dict[str, float]:
-    """The `score` of each probe, and of each kind of its facts if it has several.
-
-    Args:
-      probes: {"0801-0901_changed": losses}.
-      formula: see `perplexity`.
-
-    Returns:
-      {"0801-0901_changed": score, "0801-0901_updated": ..., "0801-0901_new": ...}: the tasks that
-      `probes.forgetting` takes, such as `fuar([initial, model], ["0801-0901_unchanged"],
-      "0801-0901_updated", "0801-0901_new")`.
-    """
-    found = {}
-    for probe, losses in probes.items():
-        found[probe] = score(losses, formula)
-        kinds = sorted(set(losses.kinds) - {""})
-        if len(kinds) > 1:
-            stem = probe.rpartition("_")[0]
-            found |= {f"{stem}_{kind}": score(losses.only(kind), formula) for kind in kinds}
-    return found
-
-
 def average(unchanged: float, changed: float, decimals: int = 2) -> decimal.Decimal:
     """The Avg column of Table 3: the mean of two perplexities, rounded half up."""
     # Table 3's 28 averages come out only with half-up rounding of the decimals as printed.

@@ -8,7 +8,7 @@ from ckl_jax import files
 from ckl_jax.analysis import gate
 from ckl_jax.analysis.figures import png
 from ckl_jax.analysis.gate import decimals
-from ckl_jax.analysis.labels import STATE_COLORS
+from ckl_jax.analysis.labels import STATE_COLORS, count
 from ckl_jax.analysis.ledger import STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
 from ckl_jax.updates import scores
@@ -175,7 +175,10 @@ def write_history(registry: Registry) -> Path:
         ),
         _by_origin(registry, history),
     ]
-    return write_page(registry.root / "history.html", "Updates", sections)
+    fit = sum(h["verdict"] == gate.SHIP for h in history)
+    told = f"{count(len(history), 'update')}, of which {fit} may ship."
+    lead = [f"{told} The model in use is {registry.current or 'the first one'}."]
+    return write_page(registry.root / "history.html", "Updates", sections, lead)
 
 
 def _value(score: Mapping[str, float] | None) -> str:

@@ -85,8 +85,12 @@ def test_scores_by_kind_feed_fuar_and_transfer():
         }
         for e in (0.0, 0.5)
     ]
-    scores = [p.fact_scores(m) for m in models]
-    assert set(scores[0]) == {f"{interval}_{k}" for k in ("changed", "unchanged", "updated", "new")}
+    kinds = {f"{interval}_{kind}": kind for kind in ("updated", "new")}
+    scores = [
+        {probe: p.score(losses) for probe, losses in m.items()}
+        | {task: p.score(m[f"{interval}_changed"].only(kind)) for task, kind in kinds.items()}
+        for m in models
+    ]
     # Every token cost 0.5 nats less, and 0.1 nats more: 0.1 / (0.5 + 0.5), of whatever perplexity.
     found = fuar(scores, [f"{interval}_unchanged"], f"{interval}_updated", f"{interval}_new")
     assert found.value == pytest.approx(0.1)

@@ -20,10 +20,12 @@ from ckl_jax.papers.temporalwiki.analysis.results import (
 
 _KINDS = ("updated", "new", "ended", "unchanged")
 _NOTE = (
-    "Of each kind the fact that became likelier than under Initial by the most, and the one by the "
-    "least (mean over the methods, nats a token). Answers are continuations of subject and "
-    "relation, of the light-tuned copy of a model where there is one; n is the fact's tokens."
+    "By kind, what became likelier than under Initial first (mean over the methods, nats a token); "
+    "of a kind with more than {:,} facts, half of them from either end. Answers are continuations "
+    "of subject and relation, of the light-tuned copy of a model where there is one; n is the "
+    "fact's tokens."
 )
+_ENDS = 500  # facts of a kind
 _ALIGNED = (
     "The first changed facts of each interval, and the sentence of its new text with the object."
 )
@@ -47,12 +49,13 @@ def section(study: Study) -> Section:
     for kind in _KINDS:
         of_kind = (key for key in shared if scored[0][key]["kind"] == kind)
         mine = sorted(of_kind, key=gains.__getitem__)
-        for key in dict.fromkeys([*mine[-1:], *mine[:1]]):
+        for key in dict.fromkeys([*mine[: -_ENDS - 1 : -1], *mine[_ENDS - 1 :: -1]]):
             facts = [of[key] for of in scored]
             rows.append([*_fact(facts[0]), *(_answer(fact) for fact in facts)])
     headers = ["Fact", "Before", "Now", *(method_label(model.method) for model in models)]
     title = f"Facts of {study.label(interval)}, and what the models say"
-    return Section(title, headers, rows, [_NOTE], anchor="examples", kind="examples")
+    note = _NOTE.format(2 * _ENDS)
+    return Section(title, headers, rows, [note], anchor="examples", kind="examples")
 
 
 def _loss(row: Mapping[str, Any]) -> float:

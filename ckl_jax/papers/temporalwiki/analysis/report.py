@@ -128,7 +128,6 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         kinds,
         transfer,
         extra_evaluations,
-        examples.section(study),
         misalignment,
         _corpora(made["table_1"]),
         _facts(study, made["table_2"], made["table_7"]),
@@ -136,6 +135,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
             read_json(measured) if (measured := Path(root) / OVERLAP).is_file() else {}
         ),
         *(drawn[name] for name in ("relations", "types") if name in drawn),
+        examples.section(study),
         _settings(study),
     ]
     title = "What each update learned and forgot"
@@ -377,7 +377,8 @@ def _lead(study: Study, three: Rows) -> list[str]:
         if (missing := [study.label(i) for i in study.intervals if i not in after])
     ]
     left_out = f" Not there yet: {'; '.join(unfinished)}." if unfinished else ""
-    found = [f"Intervals {', '.join(map(study.label, study.intervals))}; {names}.{left_out}"]
+    when = ", ".join(map(study.label, study.intervals))
+    found = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
     for interval in study.intervals[-1:]:
         both = (_summary(three, interval, name) for name in ("changed", "unchanged"))
         when = f"Perplexity after the update of {study.label(interval)} (lower is better)"

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from ckl_jax import load
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
@@ -91,6 +92,11 @@ def test_a_report_of_all_forms(root, capsys):
         rows = list(csv.DictReader(f))
     assert len(rows) == 4 * 5 * 4
     assert {r["model"] for r in rows} == {"initial", *INTERVALS}
+    opened = load(root)
+    columns = ["method", "model", "facts_of", "perplexity"]
+    csv_rows = [[*(r[c] for c in columns[:3]), float(r["perplexity"])] for r in rows]
+    assert opened.matrix()[columns].values.tolist() == csv_rows
+    assert list(opened.runs[INTERVALS[0], "lora"].metrics().columns) == []
     lines = (root / "tables.md").read_text().splitlines()
     assert "| Diff | 100 | 200 | 3 | 2 |" in lines
     (line,) = [x for x in lines if "| 409.31 <sub>" in x]
