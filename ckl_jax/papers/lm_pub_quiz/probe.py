@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_jsonl
@@ -66,7 +67,8 @@ class Ranking:
       folder: MODEL_DIR.
       relation_info: see `Dataset.from_path`.
       relations: codes; () is all.
-      templates, subsample, target, bos, pll_metric, batch_size: see `Settings`.
+      templates, subsample, target, bos, pll_metric, batch_size, conditional_score: see `Settings`.
+      reduction: "sum" or "mean" of token scores.
     """
 
     dataset: str | None = None
@@ -79,6 +81,11 @@ class Ranking:
     bos: bool | None = None
     pll_metric: str = SCHEMES[0]
     batch_size: int | None = None
+    reduction: str = "sum"
+    conditional_score: bool = False
+
+    def __post_init__(self) -> None:
+        checks.require_choice(("sum", "mean"), RANKING_REDUCTION=self.reduction)
 
     def __call__(
         self, model: BaseTransformerModel, partitioner: Partitioner
@@ -92,17 +99,20 @@ class Ranking:
             target=self.target,
             pll_metric=self.pll_metric,
             batch_size=self.batch_size,
+            conditional_score=self.conditional_score,
         )
         # Built once, so that its jitted step is compiled once; `evaluate` puts the current
         # parameters in.
         scorer = opening.make_scorer(model, None, partitioner.put_whole, settings)
-        evaluator = Evaluator(scorer, Path(self.folder).name)
+        evaluator = Evaluator(scorer, Path(self.folder).name, self.conditional_score)
 
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
             del last
             started = time.monotonic()
             scorer.params = params
-            results = evaluator.evaluate_dataset(dataset, self.templates, subsample=self.subsample)
+            results = evaluator.evaluate_dataset(
+                dataset, self.templates, subsample=self.subsample, reduction=self.reduction
+            )
             if jax.process_index() == 0:
                 results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
             scalars = {**_scalars(results), "seconds": time.monotonic() - started}
@@ -161,9 +171,10 @@ class MaskFilling:
 
 
 def _scalars(results: DatasetResults) -> dict[str, float]:
-    """Accuracies in percent: of all rows, and by domain where the dataset has any."""
+    """Accuracies in percent: of all rows, by cardinality, and by domain if the dataset has any."""
     found = {"accuracy": results.get_metrics("accuracy")["overall"]["accuracy"]}
-    if all("domains" in result.relation_info for result in results):
-        for domain, values in results.get_metrics("accuracy", "domains").items():
-            found[f"accuracy/{domain}"] = values["accuracy"]
+    has_domains = all("domains" in result.relation_info for result in results)
+    for key in ("cardinality", *(["domains"] if has_domains else [])):
+        for group, values in results.get_metrics("accuracy", key).items():
+            found[f"accuracy/{group}".replace(" ", "_")] = values["accuracy"]
     return {name: 100 * value for name, value in found.items()}

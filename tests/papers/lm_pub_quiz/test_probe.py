@@ -16,10 +16,12 @@ from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz import probe
 from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
+from ckl_jax.parallel.mesh import Partitioner
 from tests.helpers import TINY_XL, model_of, random_params
 from tests.tiny import read_rows
 
@@ -234,6 +236,24 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert ckl.main(argv) == 0
     (*_, drawn, told) = capsys.readouterr().out.splitlines()
     assert drawn.endswith("bias_P1.png") and told.startswith("No domains.png: ")
+
+
+def test_ranking_in_training_takes_every_way_to_score(golden, tmp_path):
+    dataset, model = Dataset.from_path(golden / "dataset"), open_scorer(golden / "model")
+    settings = {"reduction": "mean", "conditional_score": True, "templates": None}
+    ranking = probe.Ranking(str(golden / "dataset"), str(tmp_path), **settings)
+    found = ranking(model.model, Partitioner())(model.params, 7, False)["inference_eval/dataset"]
+    direct = Evaluator(model, conditional_score=True).evaluate_dataset(dataset, reduction="mean")
+    kept = DatasetResults.from_path(tmp_path / "ranking/dataset/000007")
+    for result in direct:
+        np.testing.assert_allclose(kept[result.code].scores, result.scores, atol=1e-5)
+    groups = direct.get_metrics("accuracy", "cardinality")
+    assert len(groups) == 2
+    for group, values in groups.items():
+        name = f"accuracy/{group.replace(' ', '_')}"
+        assert found[name] == pytest.approx(100 * values["accuracy"])
+    with pytest.raises(UserError, match="RANKING_REDUCTION is 'max'; choose from sum, mean"):
+        probe.Ranking(reduction="max")
 
 
 @pytest.mark.slow
