@@ -11,6 +11,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.options import Flat, Names
 from ckl_jax.papers.lm_pub_quiz.settings import Settings
 
+Results = Annotated[Positional[tuple[str, ...]], arg(metavar="RESULTS...")]
+
 
 def bear(
     settings: Flat[Settings],
@@ -65,7 +67,7 @@ def bear(
 
 
 def compare(
-    results: Annotated[Positional[tuple[str, ...]], arg(metavar="RESULTS...")],
+    results: Results,
     *,
     out: str,
     bias: Names = (),
@@ -82,20 +84,12 @@ def compare(
       relation_info: JSON file of domains by relation.
       common_rows: Compare models that were scored on different rows, on those that all have.
     """
-    from ckl_jax.files import read_json
     from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
-    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
-    named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
-    names = [name for name, _ in named]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
-    info = read_json(relation_info) if relation_info else None
-    read = {name: DatasetResults.from_path(path, info) for name, path in named}
-    models, coverage = comparison.align(read, common_rows)
+    models, coverage = _aligned(results, relation_info, common_rows)
     written, found = ranking_report.draw(models, out, bias, coverage)
     differences = ranking_report.changes(models)
-    tests = comparison.sentences(found["tests"]["overall"], names[0])
+    tests = comparison.sentences(found["tests"]["overall"], next(iter(models)))
     print("\n".join(written))
     if not any(path.endswith("domains.png") for path in written):
         print("No domains.png: the results have no domains; give --relation-info.")
@@ -104,3 +98,41 @@ def compare(
     for line in (*differences, *tests):
         print(line)
     return {"written": written, "changes": differences, **found}
+
+
+def leaderboard(
+    results: Results,
+    *,
+    out: str,
+    relation_info: str | None = None,
+    common_rows: bool = False,
+) -> dict[str, Any]:
+    """Write a leaderboard of ranking results: a page, and the JSON of LM-PUB-QUIZ's site.
+
+    Args:
+      results: Folders of results, as NAME=FOLDER or FOLDER.
+      out: Folder of leaderboard.html and results.json.
+      relation_info: JSON file of domains by relation.
+      common_rows: Rank models that were scored on different rows, on those that all have.
+    """
+    from ckl_jax.papers.lm_pub_quiz.analysis import leaderboard
+
+    models, coverage = _aligned(results, relation_info, common_rows)
+    page = leaderboard.write(models, out, coverage)
+    print(page)
+    return {"page": page, "models": leaderboard.entries(models)}
+
+
+def _aligned(results: tuple[str, ...], relation_info: str | None, common_rows: bool) -> Any:
+    """Reads folders of results; see `comparison.align`."""
+    from ckl_jax.files import read_json
+    from ckl_jax.papers.lm_pub_quiz.analysis import comparison
+    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+
+    named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
+    names = [name for name, _ in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
+    info = read_json(relation_info) if relation_info else None
+    read = {name: DatasetResults.from_path(path, info) for name, path in named}
+    return comparison.align(read, common_rows)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ckl_jax import __version__, checks
@@ -273,6 +274,8 @@ class Evaluator:
             "dataset_path": dataset.path,
             "dataset_name": dataset.name,
             "facts": relation.digest(),
+            "model_family": type(self.scorer.model.config).__name__.removesuffix("Config").lower(),
+            "num_params": sum(x.size for x in jax.tree.leaves(self.scorer.params)),
         }
 
 

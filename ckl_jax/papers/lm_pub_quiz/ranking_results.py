@@ -41,6 +41,8 @@ _VARIES = (
     "relation_info",
     "ckl_jax_version",
     "dataset_path",
+    "model_family",
+    "num_params",
 )
 _CHANGED = {
     "parameters": "scored by other parameters of the model",

@@ -91,6 +91,23 @@ def by_instance(result: RelationResult) -> tuple[np.ndarray, np.ndarray]:
     return np.bincount(numbers, right) / rows, rows
 
 
+def by_template(results: DatasetResults) -> dict[str, Any]:
+    """{"mean", "sem", "templates": {number: accuracy}} in 0..1; `sem` is None with one template.
+
+    `sem` is the standard deviation over templates, of n - 1 degrees of freedom, over √n.
+    """
+    right, numbers = [], []
+    for result in results:
+        right.append(ranking_metrics.correct(result.reduced().scores, result.answers))
+        # Results from before LM-PUB-QUIZ 0.3.2 have one template and no such column.
+        numbers += [row.get("template_index", 0) for row in result.table]
+    templates, at = np.unique(numbers, return_inverse=True)
+    values = np.bincount(at, np.concatenate(right)) / np.bincount(at)
+    sem = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    found = dict(zip(map(int, templates), map(float, values), strict=True))
+    return {"mean": float(values.mean()), "sem": sem, "templates": found}
+
+
 def instances(result: RelationResult) -> list[int]:
     """The number of each row's instance."""
     # Results of before LM-PUB-QUIZ 0.3.2 have one template and no such column.

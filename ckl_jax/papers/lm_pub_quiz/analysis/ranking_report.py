@@ -20,7 +20,10 @@ _MOST_ROWS = 4000  # of a page
 
 def summary(results: DatasetResults) -> str:
     """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
-    lines, found = [_overall(results)["sentence"]], as_json(results)
+    lines, found = [overall(results)["sentence"]], as_json(results)
+    if (sem := found["overall"]["sem"]) is not None:
+        values = ", ".join(f"{100 * x:.2f}" for x in found["overall"]["templates"].values())
+        lines.append(f"  {'templates':28s} {values} (standard error {100 * sem:.2f})")
     for key in ("cardinality", "domains"):
         for group, values in found.get(key, {}).items():
             rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
@@ -28,7 +31,7 @@ def summary(results: DatasetResults) -> str:
     return "\n".join([*lines, *([by_date.sentence(found["dated"])] if "dated" in found else [])])
 
 
-def _overall(results: DatasetResults) -> dict[str, Any]:
+def overall(results: DatasetResults) -> dict[str, Any]:
     """{"value", "low", "high": percent, "rows", "sentence"}."""
     # The bootstrap draws instances, not rows: the templates of an instance state the same fact,
     # so their results are not independent.
@@ -76,6 +79,7 @@ def _best_options(models: Mapping[str, DatasetResults]) -> dict[str, list[str]]:
 def as_json(results: DatasetResults) -> dict[str, Any]:
     """The same scores by relation, cardinality and domain, for `summary.json`."""
     found = {"overall": results.get_metrics("accuracy")["overall"]}
+    found["overall"] |= comparison.by_template(results)
     keys: tuple[Any, ...] = (None, "cardinality")
     # Domains are not in BEAR's own metadata but in a separate `relation_info` file.
     if all("domains" in result.relation_info for result in results):
@@ -130,7 +134,7 @@ def draw(
     for (name, results), code in itertools.product(models.items(), bias):
         if code not in results.relations:
             raise UserError(f"{name} has no relation {code!r}.")
-    scores = {name: {**_overall(r), **comparison.quality(r)} for name, r in models.items()}
+    scores = {name: {**overall(r), **comparison.quality(r)} for name, r in models.items()}
     wanted = {"calibration": _plot_calibration(scores)}
     if all("domains" in result.relation_info for results in models.values() for result in results):
         wanted["domains"] = _plot_domains(models)
