@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError
-from ckl_jax.options import Flat, Names
+from ckl_jax.options import Flat, Names, Repeated, named_folders
 from ckl_jax.papers.lm_pub_quiz.settings import Settings
 
 Results = Annotated[Positional[tuple[str, ...]], arg(metavar="RESULTS...")]
@@ -73,6 +73,8 @@ def compare(
     bias: Names = (),
     relation_info: str | None = None,
     common_rows: bool = False,
+    prior: Repeated = (),
+    popularity: str | None = None,
 ) -> dict[str, Any]:
     """Compare the ranking results of several models: differences with tests, in a page and figures.
 
@@ -83,11 +85,26 @@ def compare(
       bias: Relations whose biases to draw, such as P30.
       relation_info: JSON file of domains by relation.
       common_rows: Compare models that were scored on different rows, on those that all have.
+      prior: NAME=FOLDER of the model's results of generic subjects (`ckl probe bear --subjects`):
+        the model is compared once more, with the probability that an option has anyway divided out;
+        may be repeated.
+      popularity: JSON file {sub_id: number} of how popular subjects are: accuracy by popularity.
     """
+    from ckl_jax.files import read_json_object
     from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
+    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
     models, coverage = _aligned(results, relation_info, common_rows)
-    written, found = ranking_report.draw(models, out, bias, coverage)
+    for name, folder in named_folders(prior, "--prior").items():
+        if name not in models:
+            raise UserError(f"--prior {name}: there is no model {name}; name one of RESULTS.")
+        generic = DatasetResults.from_path(folder)
+        models[f"{name} without prior"] = comparison.without_prior(models[name], generic)
+    popular = read_json_object(popularity) if popularity else None
+    for subject, value in (popular or {}).items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{popularity}: the popularity of {subject!r} is no number.")
+    written, found = ranking_report.draw(models, out, bias, coverage, popular)
     differences = ranking_report.changes(models)
     tests = comparison.sentences(found["tests"]["overall"], next(iter(models)))
     print("\n".join(written))

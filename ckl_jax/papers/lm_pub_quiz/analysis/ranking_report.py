@@ -112,7 +112,11 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
 
 
 def draw(
-    models: Mapping[str, DatasetResults], out: str, bias: Sequence[str] = (), coverage: str = ""
+    models: Mapping[str, DatasetResults],
+    out: str,
+    bias: Sequence[str] = (),
+    coverage: str = "",
+    popularity: Mapping[str, float] | None = None,
 ) -> tuple[list[str], dict[str, Any]]:
     """Compares the results of several models in a page, its numbers and figures.
 
@@ -121,11 +125,12 @@ def draw(
       out: the folder.
       bias: relations whose answer biases to draw.
       coverage: a sentence for the page, where the models were scored on different rows.
+      popularity: of subjects, see `comparison.by_popularity`.
 
     Returns:
       The files that were written, and the numbers of comparison.json: {"models": {name: accuracy,
-      `comparison.quality`}, "tests": `comparison.compare`, "coverage", "dated": {name:
-      `by_date.measure`} of a dated dataset}.
+      `comparison.quality`}, "tests": `comparison.compare`, "coverage", "popularity", "dated":
+      {name: `by_date.measure`} of a dated dataset}.
 
     Raises:
       UserError: a model lacks a relation of `bias`.
@@ -140,6 +145,9 @@ def draw(
         wanted["domains"] = _plot_domains(models)
     wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
     found = {"models": scores, "tests": comparison.compare(models), "coverage": coverage}
+    if popularity is not None:
+        found["popularity"] = comparison.by_popularity(models, popularity)
+        wanted["popularity"] = _plot_popularity(found["popularity"])
     dated = {name: by_date.measure(results) for name, results in models.items()}
     if all(dated.values()):
         found["dated"] = dated
@@ -166,9 +174,11 @@ def _write_page(
     parts += [
         _tests_section(titles[kind], tests[kind], first, kind) for kind in tests if tests[kind]
     ]
+    tables = {"popularity": _popularity_table(found["popularity"])} if "popularity" in drawn else {}
     for name, image in drawn.items():
         title = name.replace("bias_", "bias of ").replace("_", " ")
-        parts.append(Section(title[0].upper() + title[1:], png=image, anchor=name))
+        look = {"png": image, "anchor": name, **tables.get(name, {})}
+        parts.append(Section(title[0].upper() + title[1:], **look))
     lead = [f"{name}: {x['sentence']}." for name, x in scores.items()]
     lead += [f"{told}." for told in comparison.sentences(tests["overall"], first)]
     lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
@@ -236,6 +246,41 @@ def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
         label = f"{name[-24:]} (error {x['calibration_error']:.1f})"
         ax.plot(*line, color=colors[i % len(colors)], marker="o", label=label)
     ax.set(xlabel="confidence, %", ylabel="accuracy, %")
+    figures.legend(figure, [ax], beside=True)
+    return figure
+
+
+def _span(one: Mapping[str, Any]) -> str:
+    """How popular the subjects of a bin are."""
+    return f"{one['from']:,.6g}" + (f" to {one['to']:,.6g}" if one["to"] > one["from"] else "")
+
+
+def _popularity_table(bins: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = list(bins[0]["models"])
+    rows = [
+        [_span(b), b["instances"], *(sections.estimate(b["models"][n]) for n in names)]
+        for b in bins
+    ]
+    note = (
+        "Accuracy by how popular the subject is, in percent, with 95 % intervals of a bootstrap "
+        "over instances. Subjects of unknown popularity are left out."
+    )
+    return {"headers": ["Popularity", "Instances", *names], "rows": rows, "notes": [note]}
+
+
+@figures.png
+def _plot_popularity(bins: Sequence[Mapping[str, Any]]):
+    """Accuracy by bin of popularity, a line and its band for each model."""
+    figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
+    colors, at = list(labels.COLORS.values())[2:], range(len(bins))
+    for i, name in enumerate(bins[0]["models"]):
+        cells = [b["models"][name] for b in bins]
+        value, low, high = ([c[key] for c in cells] for key in ("value", "low", "high"))
+        look = {"color": colors[i % len(colors)]}
+        ax.plot(at, value, marker="o", label=name[-24:], **look)
+        ax.fill_between(at, low, high, alpha=0.15, **look)
+    ax.set_xticks(at, [_span(b) for b in bins], rotation=15)
+    ax.set(ylabel="accuracy, %", xlabel="popularity of the subject")
     figures.legend(figure, [ax], beside=True)
     return figure
 

@@ -1,7 +1,6 @@
 """The leaderboard: its JSON has the site's form, its standard errors are scipy's."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.papers.lm_pub_quiz.analysis import comparison, leaderboard
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 from tests.papers.lm_pub_quiz.analysis.test_comparison import results
-
-BEAR = Path(__file__).parents[5] / "shared" / "data" / "bear" / "BEAR"
+from tests.real_data import shared_data
 
 
 def test_the_standard_error_is_over_templates():
@@ -46,12 +44,11 @@ def test_models_are_listed_best_first_as_the_site_does(tmp_path, capsys):
     assert "or compare them on the common rows alone: --common-rows" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not BEAR.is_dir(), reason=f"no {BEAR}")
 def test_chance_on_bear_is_the_published_baseline():
-    relations = []
-    for path in sorted(BEAR.glob("P*.jsonl")):
+    relations, folder = [], shared_data("bear", "BEAR")
+    for path in sorted(folder.glob("P*.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
-        labels = json.loads((BEAR / "metadata_relations.json").read_text())[path.stem]
+        labels = json.loads((folder / "metadata_relations.json").read_text())[path.stem]
         labels = labels["answer_space_labels"]
         scores = [[0.0] * len(labels)] * len(rows)
         relations.append(
