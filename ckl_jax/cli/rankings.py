@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat, Names, Repeated, named_folders
-from ckl_jax.papers.lm_pub_quiz.settings import Settings
+from ckl_jax.papers.lm_pub_quiz.settings import Settings, Templates
 
 Results = Annotated[Positional[tuple[str, ...]], arg(metavar="RESULTS...")]
 
@@ -64,6 +64,56 @@ def bear(
         write_file(Path(out) / "by_date.png", by_date.plot({results.name: found["dated"]}))
     print(f"{report.summary(results)}\nResults: {out}")
     return {"results": out, **found}
+
+
+def fill(
+    *,
+    model: str,
+    dataset: str,
+    relations: Names = (),
+    templates: Templates = (0,),
+    out: str | None = None,
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """Fill the mask of a masked model: is the answer its best token, or among its ten best (LAMA).
+
+    Facts whose answer is several tokens are left out, and counted.
+
+    Args:
+      model: Hugging Face folder, MODEL_DIR or checkpoint of a BERT or RoBERTa.
+      dataset: Folder in BEAR's layout, such as T-REx (`ckl data quiz --source wikidata`).
+      relations: Relations, such as P36,P30; by default all.
+      templates: Numbers of the templates from 0, such as 0 or 0,2, or all.
+      out: Folder of summary.json and items.jsonl; by default MODEL/fill/DATASET.
+      batch_size: Rows of the model at once.
+    """
+    from ckl_jax.data.facts.relational import Dataset
+    from ckl_jax.files import write_json, write_jsonl
+    from ckl_jax.papers.lm_pub_quiz import mask_filling
+    from ckl_jax.papers.lm_pub_quiz.probe import make_filler
+    from ckl_jax.papers.lm_pub_quiz.ranking import chosen_templates
+    from ckl_jax.train.opening import open_model
+
+    data = Dataset.from_path(dataset, None, relations)
+    opened = open_model(model)
+    filler = make_filler(opened.model, opened.params, opened.put_batch, batch_size)
+    with opened.on_mesh():
+        rows = list(mask_filling.fill_dataset(filler, data, templates))
+    found = mask_filling.measure(rows)
+    every = (len(r.instances) * len(chosen_templates(r, templates)) for r in data)
+    found["overall"]["left_out"] = sum(every) - len(rows)
+    folder = Path(out or Path(model) / "fill" / data.name)
+    write_jsonl(folder / "items.jsonl", rows)
+    write_json(folder / "summary.json", found)
+    whole = found["overall"]
+    told = (
+        f"{key} {x['value']:.2f} % (95 % interval {x['low']:.2f} to {x['high']:.2f})"
+        for key, x in whole.items()
+        if key.startswith("precision")
+    )
+    print(f"{', '.join(told)} of {whole['items']:,} rows whose answer is one token")
+    print(f"{whole['left_out']:,} rows have an answer of several tokens. Results: {folder}")
+    return {"results": folder, **found}
 
 
 def compare(

@@ -144,15 +144,8 @@ class MaskFilling:
         """Reads the dataset; returns `(params, step, last) -> scores`."""
         if self.dataset is None:
             return lambda params, step, last: {}
-        if not isinstance(model, MaskedModel):
-            raise UserError(
-                f"Only masked models fill masks, not a {type(model).__name__}; rank by it instead "
-                "(ranking.Ranking)."
-            )
         dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
-        filler = MaskFiller(
-            model, None, batch_size=self.batch_size, put_batch=partitioner.put_whole
-        )
+        filler = make_filler(model, None, partitioner.put_whole, self.batch_size)
 
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
             del last
@@ -161,13 +154,21 @@ class MaskFilling:
             if jax.process_index() == 0:
                 folder = Path(self.folder) / "mask_filling" / dataset.name
                 write_jsonl(folder / f"{step:06}.jsonl", rows)
-            ranks = np.array([row["rank"] for row in rows])
-            fractions = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
-            return {
-                f"inference_eval/{dataset.name}_mask_filling": {**fractions, "items": len(rows)}
-            }
+            found = {"items": len(rows)}
+            for k in (1, 10):
+                found[f"precision@{k}"] = 100 * float(np.mean([row["rank"] < k for row in rows]))
+            return {f"inference_eval/{dataset.name}_mask_filling": found}
 
         return evaluate
+
+
+def make_filler(model: Any, params: Any, put: Any, batch_size: int | None) -> MaskFiller:
+    """The filler of a masked model; raises `UserError` for another one."""
+    if not isinstance(model, MaskedModel):
+        raise UserError(
+            f"Only masked models fill masks, not a {type(model).__name__}; rank by it instead."
+        )
+    return MaskFiller(model, params, batch_size=batch_size, put_batch=put)
 
 
 def _scalars(results: DatasetResults) -> dict[str, float]:

@@ -126,7 +126,7 @@ class Evaluator:
         if not create_instance_table and not metrics:
             raise UserError("Without an instance table there must be a metric: give metric=...")
         for relation in dataset:
-            _templates(relation, template_index)
+            chosen_templates(relation, template_index)
         results = DatasetResults(dataset.name, fmt=fmt)
         parameters = None
         if save_path is not None:
@@ -169,7 +169,7 @@ class Evaluator:
     ) -> RelationResult:
         """Scores one relation; rows are instance by instance, then template by template."""
         started = _now()
-        templates = _templates(relation, template_index)
+        templates = chosen_templates(relation, template_index)
         # Before the subsample: LM-PUB-QUIZ writes it as `num_original_instances`.
         whole = len(relation.instances)
         if subsample is not None:
@@ -292,7 +292,8 @@ def _now() -> str:
     return datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _templates(relation: Relation, chosen: int | Sequence[int] | None) -> list[int]:
+def chosen_templates(relation: Relation, chosen: int | Sequence[int] | None) -> list[int]:
+    """The numbers of the templates; None is all. Raises `UserError` for one that is not there."""
     if chosen is None:
         return list(range(len(relation.templates)))
     numbers = [chosen] if isinstance(chosen, int) else list(chosen)

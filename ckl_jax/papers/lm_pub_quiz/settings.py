@@ -23,13 +23,16 @@ def _templates(words: list[str]) -> tuple[int, ...] | None:
     return None if words[0] == "all" else tuple(map(int, numbers))
 
 
-_TEMPLATES = PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="M,N",
-    instance_from_str=_templates,
-    is_instance=lambda value: value is None or isinstance(value, tuple),
-    str_from_instance=lambda value: ["all" if value is None else ",".join(map(str, value))],
-)
+Templates = Annotated[
+    tuple[int, ...] | None,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="M,N",
+        instance_from_str=_templates,
+        is_instance=lambda value: value is None or isinstance(value, tuple),
+        str_from_instance=lambda value: ["all" if value is None else ",".join(map(str, value))],
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +78,7 @@ class Settings(Scoring):
     """
 
     out: str | None = None
-    templates: Annotated[tuple[int, ...] | None, _TEMPLATES] = None
+    templates: Templates = None
     reduction: Literal["sum", "mean", "none"] = "sum"
     subsample: int | None = None
 
