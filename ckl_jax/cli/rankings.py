@@ -66,6 +66,54 @@ def bear(
     return {"results": out, **found}
 
 
+def checkpoints(
+    settings: Flat[Settings],
+    *,
+    model: Repeated,
+    dataset: str = "BEAR",
+    relations: Names = (),
+    relation_info: str | None = None,
+) -> dict[str, Any]:
+    """Rank by each checkpoint of a run, or of a family: facts learned, kept and forgotten.
+
+    Args:
+      model: MODEL_DIR, all of whose checkpoints are taken; or NAME=FOLDER of a model, repeated in
+        the order of the curves, such as Pythia's revisions.
+      dataset: Folder of BEAR, or of another dataset in its layout.
+      relations: Relations, such as P36,P30; by default all.
+      relation_info: JSON file of domains by relation.
+    """
+    from ckl_jax.checkpoints.restore import complete_steps
+    from ckl_jax.data.facts.relational import Dataset
+    from ckl_jax.papers.lm_pub_quiz import probe
+    from ckl_jax.papers.lm_pub_quiz.analysis import checkpoints as analysis
+    from ckl_jax.papers.lm_pub_quiz.analysis import comparison
+
+    data = Dataset.from_path(dataset, relation_info, relations)
+    if len(model) == 1 and "=" not in model[0]:
+        folders = {f"step {n}": f"{model[0]}/checkpoint_{n}" for n in complete_steps(model[0])}
+    else:
+        folders = named_folders(model)
+    if len(folders) < 2:
+        raise UserError(
+            f"--model {model[0] if model else ''}: {len(folders)} checkpoints; give a MODEL_DIR "
+            "with two or more (SaveCheckpointConfig.keep), or several models as NAME=FOLDER."
+        )
+    out = Path(settings.out or Path(next(iter(folders.values()))).parent / "checkpoints")
+    found = {}
+    with ProgressLine() as line:
+        for name, folder in folders.items():
+
+            def show(code: str, done: int, whole: int, name: str = name) -> None:
+                line(done + 1, whole, f"{name}: {code}")
+
+            own = dataclasses.replace(settings, out=str(out / name.replace(" ", "_")))
+            found[name] = probe.probe(folder, data, own, show)
+    page, numbers = analysis.write(comparison.align(found)[0], out)
+    print(page)
+    return {"page": page, "checkpoints": numbers}
+
+
 def fill(
     *,
     model: str,

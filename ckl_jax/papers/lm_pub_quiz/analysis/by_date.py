@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import figures, labels, statistics
+from ckl_jax.analysis import figures, statistics
 from ckl_jax.data.facts.dated_facts import DatedFact, check_day
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.analysis import comparison
@@ -131,13 +131,9 @@ def sentence(found: Mapping[str, Any]) -> str:
 def plot(models: Mapping[str, Mapping[str, Any]]):
     """Accuracy by the date whose objects count as right; a line and its band for each model."""
     figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
-    colors = list(labels.COLORS.values())[2:]
-    for i, (name, found) in enumerate(models.items()):
-        x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
-        value, low, high = ([p[k] for p in found["by_date"]] for k in ("value", "low", "high"))
-        look = {"color": colors[i % len(colors)]}
-        ax.plot(x, value, marker="o", markersize=3, label=name[-24:], **look)
-        ax.fill_between(x, low, high, alpha=0.15, **look)
+    found = next(iter(models.values()))  # models have the same rows, and so the same dates
+    x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
+    figures.bands(ax, x, {name: of["by_date"] for name, of in models.items()})
     as_of = datetime.date.fromisoformat(found["as_of"])
     ax.axvline(as_of, color="#444444", linestyle="--", linewidth=1.0, label="as of")
     ax.set(ylabel="accuracy, %", xlabel="day whose facts count as right")

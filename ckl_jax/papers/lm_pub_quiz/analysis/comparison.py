@@ -112,6 +112,12 @@ def by_template(results: DatasetResults) -> dict[str, Any]:
     return {"mean": float(values.mean()), "sem": sem, "templates": found}
 
 
+def facts(result: RelationResult) -> list[dict[str, Any]]:
+    """A row of each instance, in the order of `by_instance`."""
+    rows = dict(zip(instances(result), result.table, strict=True))
+    return [rows[number] for number in sorted(rows)]
+
+
 def instances(result: RelationResult) -> list[int]:
     """The number of each row's instance."""
     # Results of before LM-PUB-QUIZ 0.3.2 have one template and no such column.
@@ -182,11 +188,9 @@ def by_popularity(
     """
     known, right = [], []
     for result in next(iter(models.values())):
-        subject = dict(zip(instances(result), (row["sub_id"] for row in result.table), strict=True))
-        values = [popularity.get(subject[i], np.nan) for i in sorted(subject)]
-        known.append(np.array(values, float))
+        known += [popularity.get(row["sub_id"], np.nan) for row in facts(result)]
         right.append(np.stack([by_instance(of[result.code])[0] for of in models.values()]))
-    values, fractions = np.concatenate(known), np.concatenate(right, axis=1)
+    values, fractions = np.array(known, float), np.concatenate(right, axis=1)
     there = np.isfinite(values)
     if not there.any():
         raise UserError("--popularity has none of the subjects (by `sub_id`) of the results.")

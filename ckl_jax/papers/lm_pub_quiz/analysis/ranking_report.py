@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import figures, labels, sections, statistics
+from ckl_jax.analysis import figures, sections, statistics
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
@@ -240,7 +240,7 @@ def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
     """Accuracy by confidence, a line for each model; the dashed line is perfect calibration."""
     figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
     ax.plot([0, 100], [0, 100], color="#444444", linestyle="--", linewidth=1.0)
-    colors = list(labels.COLORS.values())[2:]
+    colors = figures.LINES
     for i, (name, x) in enumerate(scores.items()):
         line = [[100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")]
         label = f"{name[-24:]} (error {x['calibration_error']:.1f})"
@@ -272,13 +272,8 @@ def _popularity_table(bins: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _plot_popularity(bins: Sequence[Mapping[str, Any]]):
     """Accuracy by bin of popularity, a line and its band for each model."""
     figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
-    colors, at = list(labels.COLORS.values())[2:], range(len(bins))
-    for i, name in enumerate(bins[0]["models"]):
-        cells = [b["models"][name] for b in bins]
-        value, low, high = ([c[key] for c in cells] for key in ("value", "low", "high"))
-        look = {"color": colors[i % len(colors)]}
-        ax.plot(at, value, marker="o", label=name[-24:], **look)
-        ax.fill_between(at, low, high, alpha=0.15, **look)
+    at, names = range(len(bins)), bins[0]["models"]
+    figures.bands(ax, at, {name: [b["models"][name] for b in bins] for name in names})
     ax.set_xticks(at, [_span(b) for b in bins], rotation=15)
     ax.set(ylabel="accuracy, %", xlabel="popularity of the subject")
     figures.legend(figure, [ax], beside=True)
@@ -289,7 +284,7 @@ def _bars(
     ax: Any, names: Sequence[str], heights: Mapping[str, np.ndarray], ranges: Any = None
 ) -> None:
     """Groups of horizontal bars, a group for each of `names`, a bar for each model."""
-    width, colors = 0.8 / len(heights), list(labels.COLORS.values())[2:]  # no grey, no black
+    width, colors = 0.8 / len(heights), figures.LINES
     lines, ranges = {"elinewidth": 1.0, "ecolor": "#444444"}, ranges or {}
     for i, (model, values) in enumerate(heights.items()):
         # The bars of a group are centred on its tick: 0.8 of the distance between ticks, divided
