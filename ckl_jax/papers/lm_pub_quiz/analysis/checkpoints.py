@@ -14,8 +14,8 @@ from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
 _NOTES = (
     "A fact (an instance) is known if it is right in more than half of its templates. Learned and "
     "forgotten: since the checkpoint before. Still known: percent of the facts known at the first "
-    "checkpoint. Known since: facts that are known now and were not at the first. In brackets and "
-    "below: 95 % intervals of a bootstrap over facts.",
+    "checkpoint. Known since: facts that are known now and were not at the first. Below: "
+    "95 % intervals of a bootstrap over facts.",
 )
 
 

@@ -69,11 +69,12 @@ def write(models: Mapping[str, DatasetResults], out: str | Path, coverage: str =
         domains = list(next(iter(scores.values())))
         rows = [[n, *(100 * scores[n][d]["accuracy"] for d in domains)] for n in names]
         parts.append(Section("Domains", ["Model", *domains], rows, anchor="domains"))
-    lead = [f"{len(models)} models on {first.name}, {len(first)} relations."]
+    dataset = first.get_metadata().get("dataset_name") or "ranking results"
+    lead = [f"{len(models)} models on {dataset}, {len(first)} relations."]
     lead += [f"Compared on common rows alone: {coverage}."] if coverage else []
     table.show()
     path = Path(out) / "leaderboard.html"
-    return sections.write_page(path, f"Leaderboard: {first.name}", parts, lead)
+    return sections.write_page(path, f"Leaderboard: {dataset}", parts, lead)
 
 
 _COLUMNS = ("Type", "Parameters", "Accuracy", "By template", "Scored by")
@@ -90,7 +91,7 @@ def _rows(found: list[dict[str, Any]], models: Mapping[str, DatasetResults]) -> 
             continue
         x, told = ranking_report.overall(models[name]), models[name].get_metadata()
         each = ", ".join(f"{100 * value:.1f}" for value in accuracy["templates"].values())
-        how = ", ".join(f"{k}={told[k]}" for k in _SCORING if told.get(k) not in (None, False))
+        how = ", ".join(f"{k}={told[k]}" for k in _SCORING if told.get(k) is not None)
         cell = Cell(text, f"{x['low']:.2f}–{x['high']:.2f}")
         params = sections.compact(entry["num_params"])
         rows.append([name, entry["model_type"], params, cell, each, how])
