@@ -11,8 +11,6 @@ from ckl_jax.errors import UserError
 from ckl_jax.options import Flat, Names, Repeated, named_folders
 from ckl_jax.papers.lm_pub_quiz.settings import Settings, Templates
 
-Results = Annotated[Positional[tuple[str, ...]], arg(metavar="RESULTS...")]
-
 
 def bear(
     settings: Flat[Settings],
@@ -165,7 +163,7 @@ def fill(
 
 
 def compare(
-    results: Results,
+    results: Annotated[Positional[tuple[str, ...]], arg(metavar="RESULTS...")],
     *,
     out: str,
     bias: Names = (),
@@ -173,6 +171,7 @@ def compare(
     common_rows: bool = False,
     prior: Repeated = (),
     popularity: str | None = None,
+    leaderboard: bool = False,
 ) -> dict[str, Any]:
     """Compare the ranking results of several models: differences with tests, in a page and figures.
 
@@ -187,12 +186,20 @@ def compare(
         the model is compared once more, with the probability that an option has anyway divided out;
         may be repeated.
       popularity: JSON file {sub_id: number} of how popular subjects are: accuracy by popularity.
+      leaderboard: Put the best model first, and write results.json, as LM-PUB-QUIZ's site has it.
     """
-    from ckl_jax.files import read_json_object
+    from ckl_jax.files import read_json, read_json_object, write_json
     from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
+    from ckl_jax.papers.lm_pub_quiz.analysis.leaderboard import entries
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
-    models, coverage = _aligned(results, relation_info, common_rows)
+    named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
+    names = [name for name, _ in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
+    info = read_json(relation_info) if relation_info else None
+    read = {name: DatasetResults.from_path(path, info) for name, path in named}
+    models, coverage = comparison.align(read, common_rows)
     for name, folder in named_folders(prior, "--prior").items():
         if name not in models:
             raise UserError(f"--prior {name}: there is no model {name}; name one of RESULTS.")
@@ -202,7 +209,13 @@ def compare(
     for subject, value in (popular or {}).items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{popularity}: the popularity of {subject!r} is no number.")
+    if leaderboard:
+        board = entries(models)
+        order = [x["model_name"] for x in board if x["model_name"] in models]
+        models = {name: models[name] for name in order}
     written, found = ranking_report.draw(models, out, bias, coverage, popular)
+    if leaderboard:
+        write_json(Path(out) / "results.json", board)
     differences = ranking_report.changes(models)
     tests = comparison.sentences(found["tests"]["overall"], next(iter(models)))
     print("\n".join(written))
@@ -213,41 +226,3 @@ def compare(
     for line in (*differences, *tests):
         print(line)
     return {"written": written, "changes": differences, **found}
-
-
-def leaderboard(
-    results: Results,
-    *,
-    out: str,
-    relation_info: str | None = None,
-    common_rows: bool = False,
-) -> dict[str, Any]:
-    """Write a leaderboard of ranking results: a page, and the JSON of LM-PUB-QUIZ's site.
-
-    Args:
-      results: Folders of results, as NAME=FOLDER or FOLDER.
-      out: Folder of leaderboard.html and results.json.
-      relation_info: JSON file of domains by relation.
-      common_rows: Rank models that were scored on different rows, on those that all have.
-    """
-    from ckl_jax.papers.lm_pub_quiz.analysis import leaderboard
-
-    models, coverage = _aligned(results, relation_info, common_rows)
-    page = leaderboard.write(models, out, coverage)
-    print(page)
-    return {"page": page, "models": leaderboard.entries(models)}
-
-
-def _aligned(results: tuple[str, ...], relation_info: str | None, common_rows: bool) -> Any:
-    """Reads folders of results; see `comparison.align`."""
-    from ckl_jax.files import read_json
-    from ckl_jax.papers.lm_pub_quiz.analysis import comparison
-    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
-
-    named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
-    names = [name for name, _ in named]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
-    info = read_json(relation_info) if relation_info else None
-    read = {name: DatasetResults.from_path(path, info) for name, path in named}
-    return comparison.align(read, common_rows)

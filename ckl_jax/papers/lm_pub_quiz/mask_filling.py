@@ -83,8 +83,7 @@ def _precision(rows: Sequence[dict]) -> dict[str, Any]:
     for k in (1, 10):
         right = ranks < k
         drawn = statistics.bootstrap_means((np.bincount(at, right) / np.bincount(at))[None])
-        low, high = statistics.interval(100 * drawn[0])
-        found[f"precision@{k}"] = {"value": 100 * float(right.mean()), "low": low, "high": high}
+        found[f"precision@{k}"] = statistics.estimate(100 * right.mean(), 100 * drawn[0])
     return found
 
 

@@ -55,8 +55,30 @@ def probe(
     )
 
 
+Evaluate = Callable[[Any, int, bool], dict[str, dict[str, float]]]
+
+
 @dataclasses.dataclass(frozen=True)
-class Ranking:
+class _OfDataset:
+    """An evaluation of `train.train.train` on a dataset; None as the dataset evaluates nothing."""
+
+    dataset: str | None = None
+    folder: str = "."
+    relation_info: str | None = None
+    relations: tuple[str, ...] = ()
+    templates: tuple[int, ...] | None = (0,)
+    batch_size: int | None = None
+
+    def __call__(self, model: BaseTransformerModel, partitioner: Partitioner) -> Evaluate:
+        """Reads the dataset; returns `(params, step, last) -> scores`."""
+        if self.dataset is None:
+            return lambda params, step, last: {}
+        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+        return self._evaluation(dataset, model, partitioner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking(_OfDataset):
     """An evaluation of `train.train.train`: the accuracy on a dataset, whole and by domain.
 
     The scores of all options go to `<folder>/ranking/<dataset>/<step>` in LM-PUB-QUIZ's layout; the
@@ -71,29 +93,17 @@ class Ranking:
       reduction: "sum" or "mean" of token scores.
     """
 
-    dataset: str | None = None
-    folder: str = "."
-    relation_info: str | None = None
-    relations: tuple[str, ...] = ()
-    templates: tuple[int, ...] | None = (0,)
     subsample: int | None = None
     target: str = "answer"
     bos: bool | None = None
     pll_metric: str = SCHEMES[0]
-    batch_size: int | None = None
     reduction: str = "sum"
     conditional_score: bool = False
 
     def __post_init__(self) -> None:
         checks.require_choice(("sum", "mean"), RANKING_REDUCTION=self.reduction)
 
-    def __call__(
-        self, model: BaseTransformerModel, partitioner: Partitioner
-    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
-        """Reads the dataset; returns `(params, step, last) -> scores`."""
-        if self.dataset is None:
-            return lambda params, step, last: {}
-        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+    def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
         settings = Scoring(
             bos=self.bos,
             target=self.target,
@@ -122,7 +132,7 @@ class Ranking:
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskFilling:
+class MaskFilling(_OfDataset):
     """An evaluation of `train.train.train`: answers of one token at a masked model's mask.
 
     A row for each goes to `<folder>/mask_filling/<dataset>/<step>.jsonl`.
@@ -131,20 +141,7 @@ class MaskFilling:
       dataset, folder, relation_info, relations, templates, batch_size: see `Ranking`.
     """
 
-    dataset: str | None = None
-    folder: str = "."
-    relation_info: str | None = None
-    relations: tuple[str, ...] = ()
-    templates: tuple[int, ...] = (0,)
-    batch_size: int | None = None
-
-    def __call__(
-        self, model: BaseTransformerModel, partitioner: Partitioner
-    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
-        """Reads the dataset; returns `(params, step, last) -> scores`."""
-        if self.dataset is None:
-            return lambda params, step, last: {}
-        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+    def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
         filler = make_filler(model, None, partitioner.put_whole, self.batch_size)
 
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:

@@ -64,7 +64,7 @@ def test_error_bars_are_two_standard_errors(tmp_path):
     found = analysis.summarize({"a": rows})["a"]
     assert found["em"]["value"] == 25.0
     assert found["em"]["error"] == pytest.approx(200 * np.sqrt(0.25 * 0.75 / 100))
-    assert found["f1"] == {"value": 50.0, "error": 0.0}
+    assert found["f1"] == {"value": 50.0, "error": 0.0, "low": 50.0, "high": 50.0}
     with pytest.raises(UserError, match="b was evaluated on other questions than a"):
         analysis.summarize({"a": rows, "b": rows[:-1]})
     analysis.write({"2018": rows, "2019": rows[::-1][::-1]}, tmp_path)

@@ -38,11 +38,8 @@ def measure(results: DatasetResults) -> dict[str, Any] | None:
     states, chance = (np.array(x) for x in zip(*(_states(*x, as_of) for x in rows), strict=True))
     drawn = 100 * statistics.bootstrap_means(states.T)
     found = {
-        state: {
-            "value": 100 * float(states[:, i].mean()),
-            **dict(zip(("low", "high"), statistics.interval(drawn[i]), strict=True)),
-            "chance": 100 * float(chance[:, i].mean()),
-        }
+        state: statistics.estimate(100 * states[:, i].mean(), drawn[i])
+        | {"chance": 100 * float(chance[:, i].mean())}
         for i, state in enumerate(STATES)
     }
     return {"as_of": as_of, "states": found, **_by_date(rows)}
@@ -102,8 +99,7 @@ def _by_date(instances: Sequence[tuple]) -> dict[str, Any]:
     drawn = np.divide(100 * above, below, out=np.full_like(above, -1.0), where=below > 0)
     values = 100 * right.sum(axis=1) / known.sum(axis=1)
     curve = [
-        {"date": day, "value": float(value), "instances": int(n)}
-        | dict(zip(("low", "high"), statistics.interval(samples), strict=True))
+        {"date": day, "instances": int(n), **statistics.estimate(value, samples)}
         for day, value, n, samples in zip(days, values, known.sum(axis=1), drawn, strict=True)
     ]
     low, high = (days[int(i)] for i in statistics.interval(drawn.argmax(axis=0)))

@@ -8,7 +8,7 @@ import numpy as np
 from ckl_jax.analysis import figures, labels, sections, statistics
 from ckl_jax.analysis.sections import Section
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_file, write_json, write_jsonl
+from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
 
 _NOTES = (
@@ -26,12 +26,13 @@ def measure(models: comparison.Models) -> list[dict[str, Any]]:
       models: {checkpoint: results}, in their order, with the same rows (`comparison.align`).
 
     Returns:
-      For each, {"name", "accuracy": {"value", "low", "high"} in percent of rows, "known", "learned"
-      and "forgotten" since the one before, "still_known": {"value", "low", "high"} in percent of
-      those known at the first (None if there was none), "known_since"}; the others are numbers of
-      facts.
+      For each, {"name", "accuracy": {"value", "low", "high"} in percent of rows, "facts", "known",
+      "learned" and "forgotten" since the one before, "known_since": numbers of facts,
+      "still_known": {"value", "low", "high"} in percent of those known at the first, or None}.
     """
-    known = np.array([fractions > 0.5 for fractions in _fractions(models)])
+    known = np.array(
+        [np.concatenate([comparison.by_instance(x)[0] for x in r]) > 0.5 for r in models.values()]
+    )
     found, before = [], known[0]
     for (name, results), now in zip(models.items(), known, strict=True):
         overall = ranking_report.overall(results)
@@ -39,6 +40,7 @@ def measure(models: comparison.Models) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "accuracy": {key: overall[key] for key in ("value", "low", "high")},
+                "facts": len(now),
                 "known": int(now.sum()),
                 "learned": int((now & ~before).sum()),
                 "forgotten": int((before & ~now).sum()),
@@ -50,24 +52,17 @@ def measure(models: comparison.Models) -> list[dict[str, Any]]:
     return found
 
 
-def _fractions(models: comparison.Models) -> list[np.ndarray]:
-    """[N] the fraction of the templates of each fact that a model answers right, by model."""
-    return [np.concatenate([comparison.by_instance(x)[0] for x in r]) for r in models.values()]
-
-
 def _still(now: np.ndarray, first: np.ndarray) -> dict[str, float] | None:
     if not first.any():
         return None
     both, all_of_first = statistics.bootstrap_means(np.array([now & first, first]))
     # Resamples without a known fact say nothing.
     drawn = 100 * both[all_of_first > 0] / all_of_first[all_of_first > 0]
-    value = 100 * float((now & first).sum() / first.sum())
-    return {"value": value, **dict(zip(("low", "high"), statistics.interval(drawn), strict=True))}
+    return statistics.estimate(100 * (now & first).sum() / first.sum(), drawn)
 
 
 def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[str, Any]]]:
-    """Writes `checkpoints.html`, `.json` and `.png`, and `facts.jsonl`: of each fact the fraction
-    of templates that each checkpoint answers right.
+    """Writes `checkpoints.html`, `.json` and `.png`.
 
     Returns:
       The path of the page, and `measure`.
@@ -81,15 +76,6 @@ def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[s
     image = _plot(found)
     write_json(out / "checkpoints.json", found)
     write_file(out / "checkpoints.png", image)
-    columns = np.array(_fractions(models)).T.tolist()
-    facts = []
-    for result in next(iter(models.values())):
-        for row in comparison.facts(result):
-            answer = result.answer_space[row["answer_idx"]]
-            facts.append({"relation": result.code, "sub_label": row["sub_label"], "answer": answer})
-    for fact, column in zip(facts, columns, strict=True):
-        fact["right"] = dict(zip(models, column, strict=True))
-    write_jsonl(out / "facts.jsonl", facts)
     counts = ("known", "learned", "forgotten", "known_since")
     cells = [
         [x["name"], sections.estimate(x["accuracy"]), *(x[c] for c in counts)]
@@ -103,7 +89,7 @@ def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[s
     table.show()
     last = found[-1]
     lead = (
-        f"{last['known']:,} of {len(facts):,} facts are known at {last['name']}, "
+        f"{last['known']:,} of {last['facts']:,} facts are known at {last['name']}, "
         f"{found[0]['known']:,} at {found[0]['name']}: {last['known_since']:,} were learned in "
         f"between, and {found[0]['known'] - last['known'] + last['known_since']:,} forgotten."
     )

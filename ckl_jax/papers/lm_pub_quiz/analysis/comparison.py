@@ -197,26 +197,14 @@ def by_popularity(
     values, fractions = values[there], fractions[:, there]
     ends = np.unique(np.quantile(values, np.arange(1, bins + 1) / bins, method="inverted_cdf"))
     at = np.searchsorted(ends, values)
-    return [
-        {
-            "from": float(values[at == i].min()),
-            "to": float(values[at == i].max()),
-            "instances": int((at == i).sum()),
-            "models": {
-                name: {
-                    "value": 100 * float(own.mean()),
-                    **dict(zip(("low", "high"), statistics.interval(drawn), strict=True)),
-                }
-                for name, own, drawn in zip(
-                    models,
-                    fractions[:, at == i],
-                    100 * statistics.bootstrap_means(fractions[:, at == i]),
-                    strict=True,
-                )
-            },
-        }
-        for i in np.unique(at)
-    ]
+    found = []
+    for i in np.unique(at):
+        part, inside = 100 * fractions[:, at == i], values[at == i]
+        cells = zip(part.mean(axis=1), statistics.bootstrap_means(part), strict=True)
+        of = {name: statistics.estimate(*cell) for name, cell in zip(models, cells, strict=True)}
+        span = {"from": float(inside.min()), "to": float(inside.max()), "instances": len(inside)}
+        found.append({**span, "models": of})
+    return found
 
 
 def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:

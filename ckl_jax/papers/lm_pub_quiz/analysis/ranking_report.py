@@ -36,11 +36,11 @@ def overall(results: DatasetResults) -> dict[str, Any]:
     # The bootstrap draws instances, not rows: the templates of an instance state the same fact,
     # so their results are not independent.
     right = np.concatenate([comparison.by_instance(result)[0] for result in results])
-    low, high = 100 * np.array(statistics.interval(statistics.bootstrap_means(right[None])[0]))
-    (overall,) = results.get_metrics("accuracy").values()
-    value, rows = 100 * overall["accuracy"], int(overall["support"])
-    told = f"accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
-    return {"value": value, "low": low, "high": high, "rows": rows, "sentence": told}
+    (whole,) = results.get_metrics("accuracy").values()
+    drawn = 100 * statistics.bootstrap_means(right[None])[0]
+    found = statistics.estimate(100 * whole["accuracy"], drawn) | {"rows": int(whole["support"])}
+    told = "accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
+    return {**found, "sentence": told.format(**found)}
 
 
 def biases(results: DatasetResults) -> str:
@@ -139,11 +139,14 @@ def draw(
     for (name, results), code in itertools.product(models.items(), bias):
         if code not in results.relations:
             raise UserError(f"{name} has no relation {code!r}.")
-    scores = {name: {**overall(r), **comparison.quality(r)} for name, r in models.items()}
+    scores = {
+        name: {**overall(r), **comparison.by_template(r), **comparison.quality(r)}
+        for name, r in models.items()
+    }
     wanted = {"calibration": _plot_calibration(scores)}
     if all("domains" in result.relation_info for results in models.values() for result in results):
-        wanted["domains"] = _plot_domains(models)
-    wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
+        wanted["domains"] = plot_domains(models)
+    wanted |= {f"bias_{code}": plot_bias(models, code) for code in bias}
     found = {"models": scores, "tests": comparison.compare(models), "coverage": coverage}
     if popularity is not None:
         found["popularity"] = comparison.by_popularity(models, popularity)
@@ -166,9 +169,13 @@ def _write_page(
 ) -> None:
     scores, tests, first = found["models"], found["tests"], next(iter(models))
     columns = ("rows", "consistency", "every_template", "confidence", "calibration_error")
-    rows = [[name, sections.estimate(x), *(x[c] for c in columns)] for name, x in scores.items()]
-    headers = ["Model", "Accuracy", "Rows", "Consistency", "Right in every template"]
-    headers += ["Confidence", "Calibration error"]
+    rows = [
+        [name, sections.compact(models[name].get_metadata().get("num_params"))]
+        + [sections.estimate(x), x["sem"] and 100 * x["sem"], *(x[c] for c in columns)]
+        for name, x in scores.items()
+    ]
+    headers = ["Model", "Parameters", "Accuracy", "± over templates", "Rows", "Consistency"]
+    headers += ["Right in every template", "Confidence", "Calibration error"]
     parts = [Section("Scores", headers, rows, _NOTES, anchor="scores")]
     titles = {"overall": "Differences", "domains": "By domain", "relations": "By relation"}
     parts += [
@@ -188,7 +195,8 @@ def _write_page(
 
 _NOTES = (
     "Accuracy: percent of rows (instances and templates) whose right answer has the best score of "
-    "all answers of its relation; below, 95 % intervals of a bootstrap over instances.",
+    "all answers of its relation; below, 95 % intervals of a bootstrap over instances; ± the "
+    "standard error over templates, as on LM-PUB-QUIZ's leaderboard.",
     "Consistency: percent of pairs of templates with the same best option, as a mean over "
     "instances. Confidence: mean probability of the best option, by a softmax over the options of "
     "a row. Calibration error: mean distance of confidence and accuracy in ten bins (ECE).",
@@ -305,7 +313,7 @@ def _panel(names: Sequence[str], models: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 @figures.png
-def _plot_domains(models: Mapping[str, DatasetResults]):
+def plot_domains(models: Mapping[str, DatasetResults]):
     """Accuracy by domain, a bar for each model (Figure 3).
 
     Raises:
@@ -325,7 +333,7 @@ def _plot_domains(models: Mapping[str, DatasetResults]):
 
 
 @figures.png
-def _plot_bias(models: Mapping[str, DatasetResults], code: str):
+def plot_bias(models: Mapping[str, DatasetResults], code: str):
     """Mean probability of each option of a relation over all subjects (section 3.2, Figure 4).
 
     Bars are means over templates, lines their range; the dashed line is a model without bias where

@@ -57,10 +57,8 @@ def _by_date(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _mean(values: Sequence[float]) -> dict[str, float]:
     """The mean and two of its standard errors, percent."""
     stddev = float(np.std(values))  # of zeros and ones: the root of p (1 - p)
-    return {
-        "value": 100.0 * float(np.mean(values)),
-        "error": 200.0 * stddev / math.sqrt(len(values)),
-    }
+    value, error = 100.0 * float(np.mean(values)), 200.0 * stddev / math.sqrt(len(values))
+    return {"value": value, "error": error, "low": max(0.0, value - error), "high": value + error}
 
 
 def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
@@ -92,13 +90,7 @@ def _cell(x: Mapping[str, float]) -> Cell:
 def draw_by_date(scores: Mapping[str, Mapping[str, Any]]):
     """Exact match by the date of the answer, with two standard errors."""
     figure, (ax,) = panels(1, size=(8.0, 4.0))
-    curves = {
-        name: [
-            {"value": y, "low": max(0.0, y - error), "high": y + error}
-            for y, error in ((one["em"]["value"], one["em"]["error"]) for one in x["by_date"])
-        ]
-        for name, x in scores.items()
-    }
+    curves = {name: [one["em"] for one in x["by_date"]] for name, x in scores.items()}
     dates = [one["date"] for one in next(iter(scores.values()))["by_date"]]
     bands(ax, range(len(dates)), curves)
     step = -(-len(dates) // 12)
