@@ -51,7 +51,7 @@ def run(name: str, settings: Experiment, progress: Progress = no_progress) -> Pa
         else ranking_report.plot_bias(models, settings.relation)
     )
     write_file(settings.root / f"{short}.png", image)
-    section = Section(TITLES[name], png=image, notes=[_PAPER[short]], anchor=short)
+    section = Section(TITLES[name].capitalize(), png=image, notes=[_PAPER[short]], anchor=short)
     lead = [f"{label}: {ranking_report.overall(x)['sentence']}." for label, x in models.items()]
     lead = [] if short == "figure6" else lead
     return write_page(settings.root / f"{short}.html", f"{name}: {TITLES[name]}", [section], lead)
