@@ -13,7 +13,7 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
 
-def named_folders(given: tuple[str, ...]) -> dict[str, str]:
+def named_folders(given: tuple[str, ...], flag: str = "--model") -> dict[str, str]:
     """{name: folder} of NAME=FOLDER.
 
     Raises:
@@ -23,7 +23,7 @@ def named_folders(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         name, equals, folder = text.partition("=")
         if not (equals and name and folder) or name in found:
-            raise UserError(f"--model {text!r}: give each as NAME=FOLDER, with a name of its own.")
+            raise UserError(f"{flag} {text!r}: give each as NAME=FOLDER, with a name of its own.")
         found[name] = folder
     return found
 

@@ -5,6 +5,7 @@ Colours are Okabe and Ito's; markers differ too, so that figures survive a grey 
 
 import functools
 import io
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -41,6 +42,7 @@ _STYLE = {
     "svg.hashsalt": "ckl_jax",
 }
 _PANEL = (4.1, 3.2)
+LINES = tuple(labels.COLORS.values())[2:]  # of models: no grey, no black
 _OF_BARS = {"elinewidth": 1.0, "ecolor": "#303030"}
 
 
@@ -138,6 +140,14 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> None:
     for handle in figure.legend(handles.values(), handles, **place).legend_handles:
         if hasattr(handle, "set_sizes"):  # of a scatter plot, whose areas say something
             handle.set_sizes([60])
+
+
+def bands(ax: Any, at: Sequence[Any], lines: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """A line of "value" for each label, with a band from "low" to "high"."""
+    for (label, cells), color in zip(lines.items(), itertools.cycle(LINES), strict=False):
+        value, low, high = ([c[key] for c in cells] for key in ("value", "low", "high"))
+        ax.plot(at, value, marker="o", markersize=4, label=label[-24:], color=color)
+        ax.fill_between(at, low, high, alpha=0.15, color=color)
 
 
 def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **look: Any) -> None:

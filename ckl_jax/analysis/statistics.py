@@ -128,6 +128,12 @@ def interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def estimate(value: float, samples: np.ndarray) -> dict[str, float]:
+    """{"value", "low", "high"} of a number and its [B] samples."""
+    low, high = interval(samples)
+    return {"value": float(value), "low": low, "high": high}
+
+
 def fuar_samples(
     scores: Sequence[Mapping[str, np.ndarray]], forgotten, updated, acquired
 ) -> np.ndarray:

@@ -14,7 +14,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 from orbax.checkpoint import type_handlers
 
-from ckl_jax import __version__
+from ckl_jax import __version__, checks
 from ckl_jax.checkpoints.layout import (
     checkpoint_names,
     leaf_digest,
@@ -76,23 +76,42 @@ _reported_elsewhere = _ReportedElsewhere()
 
 @dataclasses.dataclass(frozen=True)
 class KeepBest:
-    """Chooses the checkpoints to keep along with the newest.
+    """Chooses the checkpoints to keep along with the newest, and says when none better comes.
 
     Attributes:
       metric: name of a number that `CheckpointStore.save` is given.
       mode: "max" if more is better, else "min".
       count: how many of the best stay; of equal ones the newer.
+      patience: evaluations in a row that are not better than the best, after which a training
+        stops; None never stops it.
+      threshold: how much better than the best an evaluation must be to count as better.
     """
 
     metric: str
     mode: str = "max"
     count: int = 1
+    patience: int | None = None
+    threshold: float = 0.0
 
     def __post_init__(self) -> None:
         if self.mode not in ("max", "min"):
             raise UserError(f"KeepBest.mode is {self.mode!r}; choose 'max' or 'min'.")
-        if self.count < 1:
-            raise UserError(f"KeepBest.count is {self.count}; give 1 or more.")
+        checks.require_int(1, **{"KeepBest.count": self.count, "KeepBest.patience": self.patience})
+        if not self.threshold >= 0:
+            raise UserError(f"KeepBest.threshold is {self.threshold!r}; give 0 or more.")
+
+    def is_over(self, values: Iterable[float]) -> bool:
+        """Whether the last `patience` evaluations were not better; the rule is transformers'.
+
+        Args:
+          values: of the metric at each evaluation, in their order; NaN is never better.
+        """
+        sign, best, worse = 1.0 if self.mode == "max" else -1.0, -math.inf, 0
+        for value in values:
+            gain = sign * value - best
+            worse = 0 if gain > self.threshold else worse + 1
+            best = max(best, sign * value) if gain > 0 else best
+        return self.patience is not None and worse >= self.patience
 
     def stay(self, values: Mapping[int, float | None]) -> list[int]:
         """The steps to keep along with the newest, out of all complete ones and their metrics."""
@@ -342,7 +361,14 @@ class CheckpointStore:
         newest = steps[-(self.keep or 0) :]
         if self.keep_best is None or len(newest) == len(steps):
             return newest
-        return newest + self.keep_best.stay({step: self._metric(step) for step in steps})
+        return newest + self.keep_best.stay(self._metrics(steps))
+
+    def best_step(self) -> int | None:
+        """The best of the complete checkpoints by `keep_best`; None if none has its metric."""
+        return (self.keep_best.choose(self._metrics(self.all_steps())) or [None])[-1]
+
+    def _metrics(self, steps: Iterable[int]) -> dict[int, float | None]:
+        return {step: self._metric(step) for step in steps}
 
     def _metric(self, step: int) -> float | None:
         try:

@@ -304,34 +304,42 @@ def questions(
     addresses: str | None = None,
     year: str = "",
     tokenizer: Literal["", "moses", "none"] = "",
+    form: Literal["", "templama", "streamingqa", "realtimeqa"] = "",
+    dated: bool = False,
     overwrite: Overwrite = False,
 ) -> dict[str, Any]:
-    """Make dated questions: who holds which office in which month, or NewsQA's.
+    """Make dated questions: who holds which office in which month, or those of published sets.
 
     Args:
       out: JSONL file of questions to write.
       source: stream (the simulated one's offices), a table (CSV of role, place, holder, start,
-        end; DyKnow's JSONL), or NewsQA's combined JSON.
+        end; DyKnow's JSONL), NewsQA's combined JSON, or a file of --form.
       first: Month of the first question.
       last: Month of the last question.
       keep_ambiguous: Also ask about months with a hand-over.
       size: Size of the stream.
       seed: Random seed of the stream.
       addresses: List of NewsQA's stories, for their dates.
-      year: Year of NewsQA's stories; by default all.
+      year: Year of NewsQA's stories, or of the answers of --form; by default all.
       tokenizer: Tokenizer; by default none for the stream, and moses for others.
+      form: The published set whose JSON lines the source holds.
+      dated: Begin each question of --form with its date, as its authors do.
     """
     from ckl_jax.data.facts import offices
     from ckl_jax.data.facts.questions import write_questions
     from ckl_jax.data.text.words import make_tokenizer
-    from ckl_jax.papers.mind_the_gap.data import newsqa
+    from ckl_jax.papers.mind_the_gap.data import dated_qa, newsqa
 
-    simulated, is_newsqa = source == "stream", source.endswith(".json")
+    simulated, is_newsqa = source == "stream", source.endswith(".json") and not form
     if not simulated:
         refuse_to_replace(out, source)
     refuse_existing(out, overwrite)
-    if year and not is_newsqa:
-        raise UserError("--year is of NewsQA's stories; months of offices are --first and --last.")
+    if year and not (is_newsqa or form):
+        raise UserError(
+            "--year is of NewsQA's stories and of --form; months of offices are --first and --last."
+        )
+    if dated and not form:
+        raise UserError("--dated is of --form: questions about offices say their month anyway.")
     if simulated:
         from ckl_jax.world.facts import office_terms
         from ckl_jax.world.stream import END, START, stream_world
@@ -348,6 +356,8 @@ def questions(
     if is_newsqa:
         dates = newsqa.read_dates(addresses) if addresses else None
         found = newsqa.read_newsqa(source, dates, year, tokenize)
+    elif form:
+        found = dated_qa.read_dated_qa(source, form, dated, year, tokenize)
     else:
         terms = terms if simulated else offices.read_terms(source)
         found = offices.office_questions(terms, first, last, keep_ambiguous, tokenize)
@@ -355,7 +365,7 @@ def questions(
     if not found:
         raise UserError(
             f"{source} gives no question with an answer; give another "
-            f"{'--year' if is_newsqa else '--first and --last'}."
+            f"{'--year' if is_newsqa or form else '--first and --last'}."
         )
     count = write_questions(out, found)
     print(f"{count:10,}  questions: {out}")

@@ -9,8 +9,8 @@ from tyro.conf import Positional, arg
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError
-from ckl_jax.options import Flat, Names
-from ckl_jax.papers.lm_pub_quiz.settings import Settings
+from ckl_jax.options import Flat, Names, Repeated, named_folders
+from ckl_jax.papers.lm_pub_quiz.settings import Settings, Templates
 
 
 def bear(
@@ -68,6 +68,104 @@ def bear(
     return {"results": out, **found}
 
 
+def checkpoints(
+    settings: Flat[Settings],
+    *,
+    model: Repeated,
+    dataset: str = "BEAR",
+    relations: Names = (),
+    relation_info: str | None = None,
+) -> dict[str, Any]:
+    """Rank by each checkpoint of a run, or of a family: facts learned, kept and forgotten.
+
+    Args:
+      model: MODEL_DIR, all of whose checkpoints are taken; or NAME=FOLDER of a model, repeated in
+        the order of the curves, such as Pythia's revisions.
+      dataset: Folder of BEAR, or of another dataset in its layout.
+      relations: Relations, such as P36,P30; by default all.
+      relation_info: JSON file of domains by relation.
+    """
+    from ckl_jax.checkpoints.restore import complete_steps
+    from ckl_jax.data.facts.relational import Dataset
+    from ckl_jax.papers.lm_pub_quiz import probe
+    from ckl_jax.papers.lm_pub_quiz.analysis import checkpoints as analysis
+    from ckl_jax.papers.lm_pub_quiz.analysis import comparison
+
+    data = Dataset.from_path(dataset, relation_info, relations)
+    if len(model) == 1 and "=" not in model[0]:
+        folders = {f"step {n}": f"{model[0]}/checkpoint_{n}" for n in complete_steps(model[0])}
+    else:
+        folders = named_folders(model)
+    if len(folders) < 2:
+        raise UserError(
+            f"--model {model[0] if model else ''}: {len(folders)} checkpoints; give a MODEL_DIR "
+            "with two or more (SaveCheckpointConfig.keep), or several models as NAME=FOLDER."
+        )
+    out = Path(settings.out or Path(next(iter(folders.values()))).parent / "checkpoints")
+    found = {}
+    with ProgressLine() as line:
+        for name, folder in folders.items():
+
+            def show(code: str, done: int, whole: int, name: str = name) -> None:
+                line(done + 1, whole, f"{name}: {code}")
+
+            own = dataclasses.replace(settings, out=str(out / name.replace(" ", "_")))
+            found[name] = probe.probe(folder, data, own, show)
+    page, numbers = analysis.write(comparison.align(found)[0], out)
+    print(page)
+    return {"page": page, "checkpoints": numbers}
+
+
+def fill(
+    *,
+    model: str,
+    dataset: str,
+    relations: Names = (),
+    templates: Templates = (0,),
+    out: str | None = None,
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """Fill the mask of a masked model: is the answer its best token, or among its ten best (LAMA).
+
+    Facts whose answer is several tokens are left out, and counted.
+
+    Args:
+      model: Hugging Face folder, MODEL_DIR or checkpoint of a BERT or RoBERTa.
+      dataset: Folder in BEAR's layout, such as T-REx (`ckl data quiz --source wikidata`).
+      relations: Relations, such as P36,P30; by default all.
+      templates: Numbers of the templates from 0, such as 0 or 0,2, or all.
+      out: Folder of summary.json and items.jsonl; by default MODEL/fill/DATASET.
+      batch_size: Rows of the model at once.
+    """
+    from ckl_jax.data.facts.relational import Dataset
+    from ckl_jax.files import write_json, write_jsonl
+    from ckl_jax.papers.lm_pub_quiz import mask_filling
+    from ckl_jax.papers.lm_pub_quiz.probe import make_filler
+    from ckl_jax.papers.lm_pub_quiz.ranking import chosen_templates
+    from ckl_jax.train.opening import open_model
+
+    data = Dataset.from_path(dataset, None, relations)
+    opened = open_model(model)
+    filler = make_filler(opened.model, opened.params, opened.put_batch, batch_size)
+    with opened.on_mesh():
+        rows = list(mask_filling.fill_dataset(filler, data, templates))
+    found = mask_filling.measure(rows)
+    every = (len(r.instances) * len(chosen_templates(r, templates)) for r in data)
+    found["overall"]["left_out"] = sum(every) - len(rows)
+    folder = Path(out or Path(model) / "fill" / data.name)
+    write_jsonl(folder / "items.jsonl", rows)
+    write_json(folder / "summary.json", found)
+    whole = found["overall"]
+    told = (
+        f"{key} {x['value']:.2f} % (95 % interval {x['low']:.2f} to {x['high']:.2f})"
+        for key, x in whole.items()
+        if key.startswith("precision")
+    )
+    print(f"{', '.join(told)} of {whole['items']:,} rows whose answer is one token")
+    print(f"{whole['left_out']:,} rows have an answer of several tokens. Results: {folder}")
+    return {"results": folder, **found}
+
+
 def compare(
     results: Annotated[Positional[tuple[str, ...]], arg(metavar="RESULTS...")],
     *,
@@ -75,6 +173,9 @@ def compare(
     bias: Names = (),
     relation_info: str | None = None,
     common_rows: bool = False,
+    prior: Repeated = (),
+    popularity: str | None = None,
+    leaderboard: bool = False,
     overwrite: Overwrite = False,
 ) -> dict[str, Any]:
     """Compare the ranking results of several models: differences with tests, in a page and figures.
@@ -86,10 +187,16 @@ def compare(
       bias: Relations whose biases to draw, such as P30.
       relation_info: JSON file of domains by relation.
       common_rows: Compare models that were scored on different rows, on those that all have.
+      prior: NAME=FOLDER of the model's results of generic subjects (`ckl probe bear --subjects`):
+        the model is compared once more, with the probability that an option has anyway divided out;
+        may be repeated.
+      popularity: JSON file {sub_id: number} of how popular subjects are: accuracy by popularity.
+      leaderboard: Put the best model first, and write results.json, as LM-PUB-QUIZ's site has it.
     """
     from ckl_jax.analysis.sections import refuse_foreign
-    from ckl_jax.files import read_json
+    from ckl_jax.files import read_json, read_json_object, write_json
     from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
+    from ckl_jax.papers.lm_pub_quiz.analysis.leaderboard import entries
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
     named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
@@ -100,9 +207,24 @@ def compare(
     info = read_json(relation_info) if relation_info else None
     read = {name: DatasetResults.from_path(path, info) for name, path in named}
     models, coverage = comparison.align(read, common_rows)
-    written, found = ranking_report.draw(models, out, bias, coverage)
+    for name, folder in named_folders(prior, "--prior").items():
+        if name not in models:
+            raise UserError(f"--prior {name}: there is no model {name}; name one of RESULTS.")
+        generic = DatasetResults.from_path(folder)
+        models[f"{name} without prior"] = comparison.without_prior(models[name], generic)
+    popular = read_json_object(popularity) if popularity else None
+    for subject, value in (popular or {}).items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{popularity}: the popularity of {subject!r} is no number.")
+    if leaderboard:
+        board = entries(models)
+        order = [x["model_name"] for x in board if x["model_name"] in models]
+        models = {name: models[name] for name in order}
+    written, found = ranking_report.draw(models, out, bias, coverage, popular)
+    if leaderboard:
+        write_json(Path(out) / "results.json", board)
     differences = ranking_report.changes(models)
-    tests = comparison.sentences(found["tests"]["overall"], names[0])
+    tests = comparison.sentences(found["tests"]["overall"], next(iter(models)))
     print("\n".join(written))
     if not any(path.endswith("domains.png") for path in written):
         print("No domains.png: the results have no domains; give --relation-info.")

@@ -17,6 +17,7 @@ from ckl_jax.options import Flat
 from ckl_jax.papers.ckl.demo import Demo
 from ckl_jax.papers.ckl.settings import PAPER_EXPERIMENTS as CKL
 from ckl_jax.papers.ckl.settings import Running
+from ckl_jax.papers.lm_pub_quiz.settings import PAPER_EXPERIMENTS as LM_PUB_QUIZ
 from ckl_jax.papers.lm_pub_quiz.settings import Stream
 from ckl_jax.papers.mind_the_gap.settings import PAPER_EXPERIMENTS as MIND_THE_GAP
 from ckl_jax.papers.mind_the_gap.settings import Gap
@@ -26,7 +27,7 @@ from ckl_jax.train.studies import Experiments
 from ckl_jax.updates.settings import Update
 
 # Papers whose tables and figures `ckl experiment` runs by name.
-_PAPERS = (CKL, TEMPORALWIKI, MIND_THE_GAP)
+_PAPERS = (CKL, TEMPORALWIKI, LM_PUB_QUIZ, MIND_THE_GAP)
 _Name = Annotated[Positional[str], arg(metavar="NAME")]
 
 

@@ -295,7 +295,7 @@ class SaveCheckpointConfig:
       first: also save what training starts from, as T5X does.
       keep_best: which others stay too, by a metric "<split>/<name>" of the run's metrics such as
         "inference_eval/updated_lama/em" or "training_eval/<task>/loss", where it is evaluated at
-        the steps that are saved.
+        the steps that are saved; and when training stops because none better comes.
     """
 
     period: int | None = None

@@ -13,15 +13,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.experimental import multihost_utils
 
 from ckl_jax import checks
+from ckl_jax.analysis.rows import METRICS_FILE, read_metrics
 from ckl_jax.checkpoints.restore import (
     absolute,
     holds_optimizer,
     is_remote,
 )
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors
 from ckl_jax.methods.method import Method, Start
 from ckl_jax.models.base import BaseTransformerModel
@@ -95,6 +98,34 @@ class Prepared:
         # always counts from 0.
         done = step - self.first_step
         return self.source.plan.epoch_of(done - 1) + 1 if done else 0
+
+    def ends_early(self, step: int) -> bool:
+        """Whether training stops after the evaluations up to `step`: see `KeepBest.patience`.
+
+        Raises:
+          UserError: there were evaluations, but none of the metric.
+        """
+        best = self.checkpoint_cfg.save.keep_best
+        if best is None or best.patience is None:
+            return False
+        # Of what the run has written, so that it stops where it would have without a restart. The
+        # parameters that it started from are no checkpoint of it.
+        path, values, others = Path(self.model_dir) / METRICS_FILE, {}, set()
+        for row in read_metrics(path) if path.exists() else ():
+            if self.first_step < row["step"] <= step and row["split"] != "train":
+                named = {f"{row['split']}/{name}": value for name, value in row.items()}
+                others |= named.keys()
+                if best.metric in named:
+                    values[row["step"]] = named[best.metric]
+        if others and not values:
+            raise UserError(
+                f"KeepBest.metric is {best.metric!r}, which no evaluation has, up to step {step}."
+                f"{nearest(best.metric, sorted(others))}"
+            )
+        over = best.is_over(values.values())
+        if jax.process_count() > 1:  # the first alone writes rows
+            over = multihost_utils.broadcast_one_to_all(np.asarray(over))
+        return bool(over)
 
     def epochs_done(self, step: int) -> float:
         """Passes over the corpus up to `step`, such as 2 or 0.25; an endless stream counts as one

@@ -152,7 +152,7 @@ def _restored(
 
 
 def _is_finished(run: Prepared, step: int) -> bool:
-    """Whether a run of this length reached `step` and wrote its summary, the last file.
+    """Whether a run of this length, or one that ends early, wrote its summary, the last file.
 
     A longer run that is not at its end is finished too, for one that ends before `step`.
     """
@@ -162,7 +162,9 @@ def _is_finished(run: Prepared, step: int) -> bool:
         summary = parse_json((Path(run.model_dir) / "summary.json").read_bytes(), ANY_NUMBER)
     except (OSError, ValueError):
         return False
-    return step == run.last_step and isinstance(summary, dict) and summary.get("steps") == step
+    if not isinstance(summary, dict) or summary.get("steps") != step:
+        return False
+    return step == run.last_step or run.ends_early(step)
 
 
 def _lost_the_last_rows(run: Prepared, step: int) -> bool:

@@ -148,6 +148,7 @@ class Saver:
           flops: of the matrix products of a step.
         """
         run, step = self._run, int(state.step)
+        chosen = run.checkpoint_cfg.save.keep_best is not None
         if jax.process_index() == 0:
             trainable = run.shapes.trainable if run.method.trains else {}
             leaves = flatten(run.shapes.params)
@@ -165,6 +166,7 @@ class Saver:
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
                     "base_checkpoint": _absolute(run.checkpoint_cfg.restore.path),
+                    **({"best_step": self._store.best_step()} if chosen else {}),
                 },
             )
         self._mirror.push()

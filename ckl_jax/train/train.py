@@ -196,7 +196,7 @@ def train(
                 _evaluate_first(begun, evaluation, saver, store, telemetry, stop)
             if save_cfg.first and store.latest_step() is None:
                 saver.save(state)
-            if step < run.last_step:
+            if step < run.last_step and not run.ends_early(step):
                 state = _loop(
                     run,
                     begun,
@@ -273,6 +273,12 @@ def _loop(
             saver.save(state, owes_evaluation=owes, until_next=not save)
         if owes or (stopping and step < run.last_step):
             _end_early(store, step, stop)
+        if evaluate and step < run.last_step and run.ends_early(step):
+            if not save:
+                saver.save(state)
+            best = run.checkpoint_cfg.save.keep_best
+            say(f"No better {best.metric} in {best.patience} evaluations: stopped at step {step}.")
+            break
         telemetry.resume()
     profile.stop(state)
     return state

@@ -188,6 +188,28 @@ def test_the_best_stays_besides_the_newest(tmp_path, state, mode, best):
     assert s.metadata(best)["scan_layers"] is False
     with pytest.raises(UserError, match="'max' or 'min'"):
         store.KeepBest("em", "most")
+    with pytest.raises(UserError, match="KeepBest.patience is 0; give 1 or more"):
+        store.KeepBest("em", patience=0)
+    with pytest.raises(UserError, match="KeepBest.threshold is nan; give 0 or more"):
+        store.KeepBest("em", threshold=np.nan)
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "over"),
+    [
+        ([], "max", False),
+        ([5, 5], "max", False),  # one that is not better
+        ([5, 5, 4], "max", True),
+        ([5, 4, 6, 6], "max", False),  # better in between
+        ([5, 6, 7], "min", True),
+        ([5, np.nan, np.nan], "max", True),
+        ([5, 5.4, 5.8], "max", True),  # each by less than the threshold
+        ([5, 5.4, 6.0], "max", False),  # by more than it over the best, 5.4
+    ],
+)
+def test_a_training_is_over_after_enough_evaluations_that_are_not_better(values, mode, over):
+    assert store.KeepBest("em", mode, patience=2, threshold=0.5).is_over(values) == over
+    assert not store.KeepBest("em", mode).is_over(values)
 
 
 def test_an_amended_checkpoint_is_written_as_a_saved_one(tmp_path, state):

@@ -34,3 +34,25 @@ def test_the_best_by_a_probe_stays_besides_the_newest(tiny, tmp_path):
         kept[mode] = complete_steps(run)
         assert kept[mode] == sorted({best, max(scores)})
     assert kept["max"] != kept["min"]
+
+
+@pytest.mark.slow
+def test_training_stops_when_no_better_evaluation_comes(tiny, tmp_path, capsys):
+    run = tmp_path / "run"
+    # Better by 200 points than the first is no evaluation.
+    more = {"BEST_METRIC": "inference_eval/updated_lama/f1", "THRESHOLD": 200.0, "PATIENCE": 2}
+    argv = ["train", *tiny.argv("vanilla", run, "ckl_best.gin", EPOCHS=6, **more)]
+    assert t5x.main(argv) == 0
+    summary = json.loads((run / "summary.json").read_text())
+    steps = summary["steps_per_epoch"]
+    assert summary["steps"] == sum(steps[:3]) and summary["best_step"] in complete_steps(run)
+    assert f"2 evaluations: stopped at step {sum(steps[:3])}." in capsys.readouterr().out
+    assert t5x.main(argv) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    # Without its summary, as if it had been killed: it writes that, and trains no further.
+    (run / "summary.json").unlink()
+    assert t5x.main(argv) == 0
+    assert json.loads((run / "summary.json").read_text())["steps"] == sum(steps[:3])
+    argv = ["train", *tiny.argv("vanilla", tmp_path / "b", "ckl_best.gin", BEST_METRIC="emm")]
+    assert t5x.main(argv) == 2
+    assert "'emm', which no evaluation has" in capsys.readouterr().err

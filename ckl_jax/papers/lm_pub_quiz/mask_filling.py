@@ -7,13 +7,16 @@ vocabulary. Answers of several tokens have no such rank.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
+from ckl_jax.analysis import statistics
 from ckl_jax.data.facts.relational import Dataset, Relation
 from ckl_jax.data.facts.statements import Statement, fill
 from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz import ranking
 from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 
 
@@ -39,16 +42,16 @@ class MaskFiller(MaskedScorer):
 
 
 def fill_dataset(
-    filler: MaskFiller, dataset: Dataset, templates: Sequence[int] = (0,)
+    filler: MaskFiller, dataset: Dataset, templates: Sequence[int] | None = (0,)
 ) -> Iterator[dict]:
     """Yields a row for each instance and template whose answer is one token.
 
     Raises:
-      UserError: no relation has such an answer.
+      UserError: no relation has such an answer, or there is no such template (None is all).
     """
     found = False
     for relation in dataset:
-        for template in templates:
+        for template in ranking.chosen_templates(relation, templates):
             for row in _rows(filler, relation, template):
                 found = True
                 yield row
@@ -59,12 +62,32 @@ def fill_dataset(
         )
 
 
+def measure(rows: Sequence[dict]) -> dict[str, Any]:
+    """Precision of the rows of `fill_dataset` in percent, overall and by relation.
+
+    Returns:
+      {"overall": {"precision@1", "precision@10": {"value", "low", "high"}, "items"}, "relations":
+      {code: ...}}. Intervals are 95 % of a bootstrap over facts, whose templates count once.
+    """
+    parts: dict[str, list[dict]] = {}
+    for row in rows:
+        parts.setdefault(row["relation"], []).append(row)
+    by_relation = {code: _precision(part) for code, part in parts.items()}
+    return {"overall": _precision(rows), "relations": by_relation}
+
+
+def _precision(rows: Sequence[dict]) -> dict[str, Any]:
+    facts: dict[tuple, int] = {}
+    at = [facts.setdefault((r["relation"], r["sub_id"], r["answer"]), len(facts)) for r in rows]
+    ranks, found = np.array([row["rank"] for row in rows]), {"items": len(rows)}
+    for k in (1, 10):
+        right = ranks < k
+        drawn = statistics.bootstrap_means((np.bincount(at, right) / np.bincount(at))[None])
+        found[f"precision@{k}"] = statistics.estimate(100 * right.mean(), 100 * drawn[0])
+    return found
+
+
 def _rows(filler: MaskFiller, relation: Relation, template: int) -> Iterator[dict]:
-    if template >= len(relation.templates):
-        raise UserError(
-            f"{relation.code} has no template {template}; it has {len(relation.templates)}, "
-            "counted from 0."
-        )
     statements = [
         fill(relation.templates[template], x.sub_label, relation.answer_labels[x.answer_idx])
         for x in relation.instances

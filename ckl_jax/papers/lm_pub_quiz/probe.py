@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_jsonl
@@ -54,8 +55,30 @@ def probe(
     )
 
 
+Evaluate = Callable[[Any, int, bool], dict[str, dict[str, float]]]
+
+
 @dataclasses.dataclass(frozen=True)
-class Ranking:
+class _OfDataset:
+    """An evaluation of `train.train.train` on a dataset; None as the dataset evaluates nothing."""
+
+    dataset: str | None = None
+    folder: str = "."
+    relation_info: str | None = None
+    relations: tuple[str, ...] = ()
+    templates: tuple[int, ...] | None = (0,)
+    batch_size: int | None = None
+
+    def __call__(self, model: BaseTransformerModel, partitioner: Partitioner) -> Evaluate:
+        """Reads the dataset; returns `(params, step, last) -> scores`."""
+        if self.dataset is None:
+            return lambda params, step, last: {}
+        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+        return self._evaluation(dataset, model, partitioner)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking(_OfDataset):
     """An evaluation of `train.train.train`: the accuracy on a dataset, whole and by domain.
 
     The scores of all options go to `<folder>/ranking/<dataset>/<step>` in LM-PUB-QUIZ's layout; the
@@ -66,43 +89,40 @@ class Ranking:
       folder: MODEL_DIR.
       relation_info: see `Dataset.from_path`.
       relations: codes; () is all.
-      templates, subsample, target, bos, pll_metric, batch_size: see `Settings`.
+      templates, subsample, target, bos, pll_metric, batch_size, conditional_score: see `Settings`.
+      reduction: "sum" or "mean" of token scores.
     """
 
-    dataset: str | None = None
-    folder: str = "."
-    relation_info: str | None = None
-    relations: tuple[str, ...] = ()
-    templates: tuple[int, ...] | None = (0,)
     subsample: int | None = None
     target: str = "answer"
     bos: bool | None = None
     pll_metric: str = SCHEMES[0]
-    batch_size: int | None = None
+    reduction: str = "sum"
+    conditional_score: bool = False
 
-    def __call__(
-        self, model: BaseTransformerModel, partitioner: Partitioner
-    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
-        """Reads the dataset; returns `(params, step, last) -> scores`."""
-        if self.dataset is None:
-            return lambda params, step, last: {}
-        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+    def __post_init__(self) -> None:
+        checks.require_choice(("sum", "mean"), RANKING_REDUCTION=self.reduction)
+
+    def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
         settings = Scoring(
             bos=self.bos,
             target=self.target,
             pll_metric=self.pll_metric,
             batch_size=self.batch_size,
+            conditional_score=self.conditional_score,
         )
         # Built once, so that its jitted step is compiled once; `evaluate` puts the current
         # parameters in.
         scorer = opening.make_scorer(model, None, partitioner.put_whole, settings)
-        evaluator = Evaluator(scorer, Path(self.folder).name)
+        evaluator = Evaluator(scorer, Path(self.folder).name, self.conditional_score)
 
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
             del last
             started = time.monotonic()
             scorer.params = params
-            results = evaluator.evaluate_dataset(dataset, self.templates, subsample=self.subsample)
+            results = evaluator.evaluate_dataset(
+                dataset, self.templates, subsample=self.subsample, reduction=self.reduction
+            )
             if jax.process_index() == 0:
                 results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
             scalars = {**_scalars(results), "seconds": time.monotonic() - started}
@@ -112,7 +132,7 @@ class Ranking:
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskFilling:
+class MaskFilling(_OfDataset):
     """An evaluation of `train.train.train`: answers of one token at a masked model's mask.
 
     A row for each goes to `<folder>/mask_filling/<dataset>/<step>.jsonl`.
@@ -121,28 +141,8 @@ class MaskFilling:
       dataset, folder, relation_info, relations, templates, batch_size: see `Ranking`.
     """
 
-    dataset: str | None = None
-    folder: str = "."
-    relation_info: str | None = None
-    relations: tuple[str, ...] = ()
-    templates: tuple[int, ...] = (0,)
-    batch_size: int | None = None
-
-    def __call__(
-        self, model: BaseTransformerModel, partitioner: Partitioner
-    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
-        """Reads the dataset; returns `(params, step, last) -> scores`."""
-        if self.dataset is None:
-            return lambda params, step, last: {}
-        if not isinstance(model, MaskedModel):
-            raise UserError(
-                f"Only masked models fill masks, not a {type(model).__name__}; rank by it instead "
-                "(ranking.Ranking)."
-            )
-        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
-        filler = MaskFiller(
-            model, None, batch_size=self.batch_size, put_batch=partitioner.put_whole
-        )
+    def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
+        filler = make_filler(model, None, partitioner.put_whole, self.batch_size)
 
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
             del last
@@ -151,19 +151,28 @@ class MaskFilling:
             if jax.process_index() == 0:
                 folder = Path(self.folder) / "mask_filling" / dataset.name
                 write_jsonl(folder / f"{step:06}.jsonl", rows)
-            ranks = np.array([row["rank"] for row in rows])
-            fractions = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
-            return {
-                f"inference_eval/{dataset.name}_mask_filling": {**fractions, "items": len(rows)}
-            }
+            found = {"items": len(rows)}
+            for k in (1, 10):
+                found[f"precision@{k}"] = 100 * float(np.mean([row["rank"] < k for row in rows]))
+            return {f"inference_eval/{dataset.name}_mask_filling": found}
 
         return evaluate
 
 
+def make_filler(model: Any, params: Any, put: Any, batch_size: int | None) -> MaskFiller:
+    """The filler of a masked model; raises `UserError` for another one."""
+    if not isinstance(model, MaskedModel):
+        raise UserError(
+            f"Only masked models fill masks, not a {type(model).__name__}; rank by it instead."
+        )
+    return MaskFiller(model, params, batch_size=batch_size, put_batch=put)
+
+
 def _scalars(results: DatasetResults) -> dict[str, float]:
-    """Accuracies in percent: of all rows, and by domain where the dataset has any."""
+    """Accuracies in percent: of all rows, by cardinality, and by domain if the dataset has any."""
     found = {"accuracy": results.get_metrics("accuracy")["overall"]["accuracy"]}
-    if all("domains" in result.relation_info for result in results):
-        for domain, values in results.get_metrics("accuracy", "domains").items():
-            found[f"accuracy/{domain}"] = values["accuracy"]
+    has_domains = all("domains" in result.relation_info for result in results)
+    for key in ("cardinality", *(["domains"] if has_domains else [])):
+        for group, values in results.get_metrics("accuracy", key).items():
+            found[f"accuracy/{group}".replace(" ", "_")] = values["accuracy"]
     return {name: 100 * value for name, value in found.items()}

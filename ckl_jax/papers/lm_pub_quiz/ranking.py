@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ckl_jax import __version__, checks
@@ -125,7 +126,7 @@ class Evaluator:
         if not create_instance_table and not metrics:
             raise UserError("Without an instance table there must be a metric: give metric=...")
         for relation in dataset:
-            _templates(relation, template_index)
+            chosen_templates(relation, template_index)
         results = DatasetResults(dataset.name, fmt=fmt)
         parameters = None
         if save_path is not None:
@@ -168,7 +169,7 @@ class Evaluator:
     ) -> RelationResult:
         """Scores one relation; rows are instance by instance, then template by template."""
         started = _now()
-        templates = _templates(relation, template_index)
+        templates = chosen_templates(relation, template_index)
         # Before the subsample: LM-PUB-QUIZ writes it as `num_original_instances`.
         whole = len(relation.instances)
         if subsample is not None:
@@ -273,6 +274,8 @@ class Evaluator:
             "dataset_path": dataset.path,
             "dataset_name": dataset.name,
             "facts": relation.digest(),
+            "model_family": type(self.scorer.model.config).__name__.removesuffix("Config").lower(),
+            "num_params": sum(x.size for x in jax.tree.leaves(self.scorer.params)),
         }
 
 
@@ -289,7 +292,8 @@ def _now() -> str:
     return datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _templates(relation: Relation, chosen: int | Sequence[int] | None) -> list[int]:
+def chosen_templates(relation: Relation, chosen: int | Sequence[int] | None) -> list[int]:
+    """The numbers of the templates; None is all. Raises `UserError` for one that is not there."""
     if chosen is None:
         return list(range(len(relation.templates)))
     numbers = [chosen] if isinstance(chosen, int) else list(chosen)

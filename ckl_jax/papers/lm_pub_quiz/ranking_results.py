@@ -42,6 +42,8 @@ _VARIES = (
     "relation_info",
     "ckl_jax_version",
     "dataset_path",
+    "model_family",
+    "num_params",
 )
 # What fields of metadata and of rows are, where they are given.
 _METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": list}

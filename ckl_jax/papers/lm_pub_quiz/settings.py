@@ -8,8 +8,8 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.options import Bindings, Names
-from ckl_jax.train.studies import StudySettings
+from ckl_jax.options import Bindings, Names, Repeated
+from ckl_jax.train.studies import Experiments, StudySettings
 from ckl_jax.world.timeline import SIZES
 
 TARGETS = ("answer", "statement")
@@ -23,13 +23,16 @@ def _templates(words: list[str]) -> tuple[int, ...] | None:
     return None if words[0] == "all" else tuple(map(int, numbers))
 
 
-_TEMPLATES = PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="M,N",
-    instance_from_str=_templates,
-    is_instance=lambda value: value is None or isinstance(value, tuple),
-    str_from_instance=lambda value: ["all" if value is None else ",".join(map(str, value))],
-)
+Templates = Annotated[
+    tuple[int, ...] | None,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="M,N",
+        instance_from_str=_templates,
+        is_instance=lambda value: value is None or isinstance(value, tuple),
+        str_from_instance=lambda value: ["all" if value is None else ",".join(map(str, value))],
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,7 @@ class Settings(Scoring):
     """
 
     out: str | None = None
-    templates: Annotated[tuple[int, ...] | None, _TEMPLATES] = None
+    templates: Templates = None
     reduction: Literal["sum", "mean", "none"] = "sum"
     subsample: int | None = None
 
@@ -130,3 +133,35 @@ class Stream(StudySettings):
     def names(self) -> list[str]:
         """Of the experiences."""
         return [f"experience_{i + 1}" for i in range(self.experiences)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment(Stream):
+    """Settings of `ckl experiment lm_pub_quiz/...`; those of `ckl stream` are of figure5, table2.
+
+    Attributes:
+      models: NAME=FOLDER of each model of figures 3, 4 and 6; may be repeated.
+      probe: Dataset that they are ranked on.
+      relation_info: JSON file of its domains by relation.
+      relation: The relation of figures 4 and 6.
+      subjects: The generic subjects of figure 6.
+    """
+
+    out: str = "runs/lm-pub-quiz"
+    models: Repeated = ()
+    probe: str = "BEAR"
+    relation_info: str | None = None
+    relation: str = "P30"
+    subjects: Names = ("it", "the place", "the region", "this area", "the location", "here")
+
+
+TITLES = {
+    "lm_pub_quiz/figure3": "accuracy by domain of several models",
+    "lm_pub_quiz/figure4": "biases of models for the answers of a relation",
+    "lm_pub_quiz/figure5": "knowledge along a stream of trainings, figure",
+    "lm_pub_quiz/figure6": "biases of models with generic subjects",
+    "lm_pub_quiz/table2": "knowledge along a stream of trainings, table",
+}
+PAPER_EXPERIMENTS = Experiments(
+    titles=TITLES, settings=Experiment, module="ckl_jax.papers.lm_pub_quiz.experiments"
+)

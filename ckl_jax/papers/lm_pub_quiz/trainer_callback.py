@@ -24,7 +24,7 @@ class PubQuizCallback(TrainerCallback):
       dataset: a folder, a known name such as "BEAR", or a `Dataset`.
       accumulate: None, "domains", "cardinality" or another key of the relation info.
       save_path: the results go to `<save_path>/<step>_<dataset>_results`.
-      template_index, subsample: see `Evaluator.evaluate_dataset`.
+      template_index, subsample, reduction: see `Evaluator.evaluate_dataset`.
       **settings: see `Evaluator.from_model`.
 
     Raises:
@@ -39,6 +39,7 @@ class PubQuizCallback(TrainerCallback):
         accumulate: str | None = None,
         template_index: Any = 0,
         subsample: int | None = None,
+        reduction: str = "sum",
         save_path: str | Path | None = None,
         **settings: Any,
     ):
@@ -47,7 +48,11 @@ class PubQuizCallback(TrainerCallback):
         for relation in self._dataset if accumulate not in (None, "cardinality") else ():
             if accumulate not in relation.info:
                 raise UserError(f"{relation.code} of {self._dataset.name} has no {accumulate!r}.")
-        self._options = {"template_index": template_index, "subsample": subsample}
+        self._options = {
+            "template_index": template_index,
+            "subsample": subsample,
+            "reduction": reduction,
+        }
         self._evaluator = Evaluator.from_model(trainer.model, trainer.processing_class, **settings)
 
     def on_evaluate(self, args, state, control, metrics=None, **unused) -> None:

@@ -17,15 +17,18 @@ import optax
 
 from ckl_jax.data.facts.questions import Question, question_batch, question_rows, read_questions
 from ckl_jax.data.process_pool import file_identity, open_folder
+from ckl_jax.data.tasks.converters import encoder_decoder_batch, pad_rows
 from ckl_jax.data.tasks.dated_task import WordEncoder
 from ckl_jax.data.tasks.epochs import random_keys
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object, read_jsonl, write_json, write_jsonl
 from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
 from ckl_jax.papers.mind_the_gap.settings import Settings
 from ckl_jax.probes import metrics
+from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from ckl_jax.train.opening import Opened, locate, open_model
 from ckl_jax.train.state import TrainState
@@ -109,10 +112,10 @@ def answers_of(
     Returns:
       A row for each question: `id`, `date`, `question`, `answers`, `prediction`, `em`, `f1`.
     """
-    if not isinstance(opened.model, DecoderOnlyModel):
+    if not isinstance(opened.model, DecoderOnlyModel | EncoderDecoderModel):
         raise UserError(
-            f"Questions are put to decoder-only models here, and a "
-            f"{type(opened.model.config).__name__} is not one; probe a T5 by `t5x eval`."
+            f"A {type(opened.model.config).__name__} writes no answers; rank dated facts by it "
+            "instead: `ckl data dated-quiz`, `ckl probe bear`."
         )
     with opened.on_mesh():
         params = opened.params
@@ -122,18 +125,32 @@ def answers_of(
 
 
 def _encoded(opened: Opened, questions: Sequence[Question], length: int):
-    vocabulary = opened.model.vocabulary
-    return question_rows(questions, WordEncoder(vocabulary), vocabulary.eos_id, length)
+    vocabulary = opened.model.output_vocabulary
+    rows = question_rows(questions, WordEncoder(vocabulary), vocabulary.eos_id, length)
+    # The context of the first token is an end, as where the model was trained.
+    if isinstance(opened.model, DecoderOnlyModel):
+        return [([vocabulary.eos_id, *prompt], answer) for prompt, answer in rows]
+    return [([*prompt, vocabulary.eos_id], answer) for prompt, answer in rows]
+
+
+def _batch(model: Any, rows: Sequence[tuple], widths: Sequence[int]) -> dict[str, np.ndarray]:
+    """A batch that trains on the answers; `widths` are [T], of an encoder-decoder [S, T]."""
+    if isinstance(model, DecoderOnlyModel):
+        bare = [(prompt[1:], answer) for prompt, answer in rows]
+        return question_batch(bare, widths[0], model.output_vocabulary.eos_id)
+    source, target = (pad_rows(x, n) for x, n in zip(zip(*rows, strict=True), widths, strict=True))
+    return encoder_decoder_batch(source, target, np.ones(len(rows), bool))
 
 
 def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, name: str) -> Any:
     """The parameters after `epochs` passes with the loss of the answers only; all parameters
     train.
     """
-    vocabulary = opened.model.vocabulary
     rows = _encoded(opened, questions, settings.length)
     # One width for all batches: one compilation.
-    width = max(len(prompt) + len(answer) for prompt, answer in rows)
+    widths = [max(map(len, part)) for part in zip(*rows, strict=True)]
+    if isinstance(opened.model, DecoderOnlyModel):
+        widths = [max(len(prompt) - 1 + len(answer) for prompt, answer in rows)]
     tx = optax.chain(clip_by_global_norm(settings.clip_norm), optax.adam(settings.learning_rate))
     step = jax.jit(make_train_step(opened.model.loss_fn, tx, dropout=False), donate_argnums=0)
     state, key = TrainState.create(opened.params, tx), jax.random.key(settings.seed)
@@ -142,7 +159,7 @@ def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, na
         order = np.argsort(random_keys(len(rows), settings.seed, epoch), kind="stable")
         for start in range(0, len(rows), settings.batch_size):
             part = [rows[i] for i in order[start : start + settings.batch_size]]
-            batch = question_batch(part, width, vocabulary.eos_id)
+            batch = _batch(opened.model, part, widths)
             missing = settings.batch_size - len(part)  # rows without weights: one shape for all
             batch = {k: np.pad(x, ((0, missing), (0, 0))) for k, x in batch.items()}
             state, step_metrics = step(state, {}, opened.put_batch(batch), key)
@@ -153,12 +170,11 @@ def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, na
 
 
 def _rows(opened: Opened, params: Any, questions: Sequence[Question], settings: Settings) -> Rows:
-    vocabulary = opened.model.vocabulary
     rows = _encoded(opened, questions, settings.length)
-    # The context of the first token is an end, as where the model was trained.
-    prompts = [[vocabulary.eos_id, *prompt] for prompt, _ in rows]
-    longest = max(len(answer) for _, answer in rows)
-    generator = DecoderOnlyGenerator(opened.model, settings.batch_size, put_batch=opened.put_batch)
+    prompts, longest = [prompt for prompt, _ in rows], max(len(answer) for _, answer in rows)
+    decoder_only = isinstance(opened.model, DecoderOnlyModel)
+    make = DecoderOnlyGenerator if decoder_only else EncoderDecoderGenerator
+    generator = make(opened.model, settings.batch_size, put_batch=opened.put_batch)
     said = generator.answers(params, prompts, max(map(len, prompts)), longest + 1, 1)
     return [
         {

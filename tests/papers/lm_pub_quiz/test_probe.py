@@ -16,10 +16,12 @@ from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz import probe
 from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
+from ckl_jax.parallel.mesh import Partitioner
 from tests.helpers import TINY_XL, model_of, random_params
 from tests.tiny import read_rows
 
@@ -236,6 +238,24 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert drawn.endswith("bias_P1.png") and told.startswith("No domains.png: ")
 
 
+def test_ranking_in_training_takes_every_way_to_score(golden, tmp_path):
+    dataset, model = Dataset.from_path(golden / "dataset"), open_scorer(golden / "model")
+    settings = {"reduction": "mean", "conditional_score": True, "templates": None}
+    ranking = probe.Ranking(str(golden / "dataset"), str(tmp_path), **settings)
+    found = ranking(model.model, Partitioner())(model.params, 7, False)["inference_eval/dataset"]
+    direct = Evaluator(model, conditional_score=True).evaluate_dataset(dataset, reduction="mean")
+    kept = DatasetResults.from_path(tmp_path / "ranking/dataset/000007")
+    for result in direct:
+        np.testing.assert_allclose(kept[result.code].scores, result.scores, atol=1e-5)
+    groups = direct.get_metrics("accuracy", "cardinality")
+    assert len(groups) == 2
+    for group, values in groups.items():
+        name = f"accuracy/{group.replace(' ', '_')}"
+        assert found[name] == pytest.approx(100 * values["accuracy"])
+    with pytest.raises(UserError, match="RANKING_REDUCTION is 'max'; choose from sum, mean"):
+        probe.Ranking(reduction="max")
+
+
 @pytest.mark.slow
 def test_ranking_while_a_model_trains(golden, tiny, tmp_path):
     data = str(golden / "dataset")
@@ -244,10 +264,10 @@ def test_ranking_while_a_model_trains(golden, tiny, tmp_path):
     )
     assert t5x.main(["train", *argv]) == 0
     rows = [row for row in read_rows(tmp_path / "run/metrics.jsonl") if "accuracy/P1" in row]
-    assert [(row["split"], row["step"]) for row in rows] == [
-        ("inference_eval/dataset", step) for step in (0, 17, 34)
-    ]
-    last = DatasetResults.from_path(tmp_path / "run/ranking/dataset/000034")
+    steps = [row["step"] for row in rows]
+    assert {row["split"] for row in rows} == {"inference_eval/dataset"}
+    assert len(steps) == 3 and steps[0] == 0 and steps[2] == 2 * steps[1] > 0
+    last = DatasetResults.from_path(tmp_path / f"run/ranking/dataset/{steps[2]:06}")
     assert rows[-1]["accuracy"] == pytest.approx(
         100 * last.get_metrics("accuracy")["overall"]["accuracy"]
     )
@@ -275,7 +295,7 @@ def test_biases_of_generic_subjects_and_what_bfloat16_changes(golden, tmp_path, 
     theirs = str(golden / "results" / "sum")
     compare = ["probe", "compare", f"float32={theirs}", f"bfloat16={out['bf16']}"]
     assert ckl.main([*compare, "--out", out["figures"]]) == 0
-    told = capsys.readouterr().out.splitlines()[-1]
+    told = capsys.readouterr().out.splitlines()[-2]
     scores = DatasetResults.from_path(out["bf16"])
     whole = DatasetResults.from_path(theirs)
     changed = sum(

@@ -15,7 +15,7 @@ from ckl_jax.papers.mind_the_gap import office_holder_qa
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.opening import Opened, open_checkpoint
-from tests.helpers import TINY, TINY_XL, model_of
+from tests.helpers import TINY, TINY_BERT, TINY_XL, model_of
 from tests.papers.mind_the_gap.dated_world import Letters
 
 
@@ -34,9 +34,11 @@ def _questions(count=8):
 
 
 @pytest.mark.slow
-def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
+@pytest.mark.parametrize("config", [TINY_XL, TINY])
+def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path, config):
     questions = [dataclasses.replace(q, answers=(q.answers[0],)) for q in _questions()]
-    model = model_of(TINY_XL, vocabulary=Words())
+    both = {"input_vocabulary": Words(), "output_vocabulary": Words()}
+    model = model_of(config, **({"vocabulary": Words()} if config is TINY_XL else both))
     with CheckpointStore(str(tmp_path)) as store:
         params = jax.jit(model.init)(jax.random.key(0))["params"]
         store.save(1, {"params": params}, {"vocabulary_digest": Words.digest})
@@ -54,7 +56,7 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
         )
         assert [row["id"] for row in rows] == [q.id for q in questions]
         told[epochs] = np.mean([row["em"] for row in rows])
-    assert told[0] == 0 and told[60] > 0.9
+    assert told[0] == 0 and told[60] > 0.8
 
 
 def test_error_bars_are_two_standard_errors(tmp_path):
@@ -62,7 +64,7 @@ def test_error_bars_are_two_standard_errors(tmp_path):
     found = analysis.summarize({"a": rows})["a"]
     assert found["em"]["value"] == 25.0
     assert found["em"]["error"] == pytest.approx(200 * np.sqrt(0.25 * 0.75 / 100))
-    assert found["f1"] == {"value": 50.0, "error": 0.0}
+    assert found["f1"] == {"value": 50.0, "error": 0.0, "low": 50.0, "high": 50.0}
     with pytest.raises(UserError, match="b was evaluated on other questions than a"):
         analysis.summarize({"a": rows, "b": rows[:-1]})
     analysis.write({"2018": rows, "2019": rows[::-1][::-1]}, tmp_path)
@@ -89,14 +91,6 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
         assert sentence in told and told.count("\n") == 1
 
 
-def test_an_encoder_decoder_is_refused():
-    model = model_of(TINY, input_vocabulary=Words(), output_vocabulary=Words())
-    with pytest.raises(UserError, match="a T5Config is not one"):
-        office_holder_qa.answers_of(
-            Opened(model, {}), _questions(), (), office_holder_qa.Settings()
-        )
-
-
 def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_path, monkeypatch):
     asked = tmp_path / "asked.jsonl"
     write_questions(asked, _questions())
@@ -121,3 +115,28 @@ def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_pat
     asked.write_text(asked.read_text().replace("who", "WHO"))
     with pytest.raises(UserError, match="was begun when asked.jsonl had another size or content"):
         ask("a")
+
+
+def test_a_masked_model_is_refused():
+    model = model_of(TINY_BERT)
+    with pytest.raises(UserError, match="A BertConfig writes no answers; rank dated facts"):
+        office_holder_qa.answers_of(
+            Opened(model, {}), _questions(), (), office_holder_qa.Settings()
+        )
+
+
+def test_scores_by_the_date_of_the_answer(tmp_path):
+    days = ["2017-03", "2018", "2018-01-02", "2019-12-31", "", "2018-05"]
+    rows = [{"id": i, "em": i % 2, "f1": 0.5, "date": day} for i, day in enumerate(days)]
+    by_date = analysis.summarize({"a": rows})["a"]["by_date"]
+    assert [(x["date"], x["questions"]) for x in by_date] == [("2017", 1), ("2018", 3), ("2019", 1)]
+    assert by_date[1]["em"]["value"] == pytest.approx(200 / 3)
+    error = 200 * np.sqrt(2 / 9 / 3)
+    assert by_date[1]["em"]["error"] == pytest.approx(error)
+    months = [
+        {**row, "date": day} for row, day in zip(rows, ["2018-01-02", "2018-01"] * 3, strict=True)
+    ]
+    (month,) = analysis.summarize({"a": months})["a"]["by_date"]
+    assert (month["date"], month["questions"]) == ("2018-01", 6)
+    analysis.write({"a": rows, "b": rows}, tmp_path)
+    assert (tmp_path / "by_date.png").stat().st_size > 1000

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import figures, labels, statistics
+from ckl_jax.analysis import figures, statistics
 from ckl_jax.data.facts.dated_facts import DatedFact, check_day
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.analysis import comparison
@@ -38,11 +38,8 @@ def measure(results: DatasetResults) -> dict[str, Any] | None:
     states, chance = (np.array(x) for x in zip(*(_states(*x, as_of) for x in rows), strict=True))
     drawn = 100 * statistics.bootstrap_means(states.T)
     found = {
-        state: {
-            "value": 100 * float(states[:, i].mean()),
-            **dict(zip(("low", "high"), statistics.interval(drawn[i]), strict=True)),
-            "chance": 100 * float(chance[:, i].mean()),
-        }
+        state: statistics.estimate(100 * states[:, i].mean(), drawn[i])
+        | {"chance": 100 * float(chance[:, i].mean())}
         for i, state in enumerate(STATES)
     }
     return {"as_of": as_of, "states": found, **_by_date(rows)}
@@ -102,8 +99,7 @@ def _by_date(instances: Sequence[tuple]) -> dict[str, Any]:
     drawn = np.divide(100 * above, below, out=np.full_like(above, -1.0), where=below > 0)
     values = 100 * right.sum(axis=1) / known.sum(axis=1)
     curve = [
-        {"date": day, "value": float(value), "instances": int(n)}
-        | dict(zip(("low", "high"), statistics.interval(samples), strict=True))
+        {"date": day, "instances": int(n), **statistics.estimate(value, samples)}
         for day, value, n, samples in zip(days, values, known.sum(axis=1), drawn, strict=True)
     ]
     low, high = (days[int(i)] for i in statistics.interval(drawn.argmax(axis=0)))
@@ -131,13 +127,9 @@ def sentence(found: Mapping[str, Any]) -> str:
 def plot(models: Mapping[str, Mapping[str, Any]]):
     """Accuracy by the date whose objects count as right; a line and its band for each model."""
     figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
-    colors = list(labels.COLORS.values())[2:]
-    for i, (name, found) in enumerate(models.items()):
-        x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
-        value, low, high = ([p[k] for p in found["by_date"]] for k in ("value", "low", "high"))
-        look = {"color": colors[i % len(colors)]}
-        ax.plot(x, value, marker="o", markersize=3, label=name[-24:], **look)
-        ax.fill_between(x, low, high, alpha=0.15, **look)
+    found = next(iter(models.values()))  # models have the same rows, and so the same dates
+    x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
+    figures.bands(ax, x, {name: of["by_date"] for name, of in models.items()})
     as_of = datetime.date.fromisoformat(found["as_of"])
     ax.axvline(as_of, color="#444444", linestyle="--", linewidth=1.0, label="as of")
     ax.set(ylabel="accuracy, %", xlabel="day whose facts count as right")

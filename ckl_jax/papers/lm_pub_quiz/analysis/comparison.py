@@ -5,6 +5,7 @@ state the same fact, so their results are not independent.
 """
 
 import collections
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from ckl_jax.papers.lm_pub_quiz import ranking_metrics
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 
 Models = Mapping[str, DatasetResults]
+# What a model's scores depend on beside the statements.
+_SCORED_BY = ("parameters", "reduction", "conditional_score", "ensure_bos_token_added", "dtype")
+_SCORED_BY += ("pll_metric", "target")
 
 
 def align(models: Models, common_rows: bool = False) -> tuple[dict[str, DatasetResults], str]:
@@ -91,10 +95,116 @@ def by_instance(result: RelationResult) -> tuple[np.ndarray, np.ndarray]:
     return np.bincount(numbers, right) / rows, rows
 
 
+def by_template(results: DatasetResults) -> dict[str, Any]:
+    """{"mean", "sem", "templates": {number: accuracy}} in 0..1; `sem` is None with one template.
+
+    `sem` is the standard deviation over templates, of n - 1 degrees of freedom, over √n.
+    """
+    right, numbers = [], []
+    for result in results:
+        right.append(ranking_metrics.correct(result.reduced().scores, result.answers))
+        # Results from before LM-PUB-QUIZ 0.3.2 have one template and no such column.
+        numbers += [row.get("template_index", 0) for row in result.table]
+    templates, at = np.unique(numbers, return_inverse=True)
+    values = np.bincount(at, np.concatenate(right)) / np.bincount(at)
+    sem = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    found = dict(zip(map(int, templates), map(float, values), strict=True))
+    return {"mean": float(values.mean()), "sem": sem, "templates": found}
+
+
+def facts(result: RelationResult) -> list[dict[str, Any]]:
+    """A row of each instance, in the order of `by_instance`."""
+    rows = dict(zip(instances(result), result.table, strict=True))
+    return [rows[number] for number in sorted(rows)]
+
+
 def instances(result: RelationResult) -> list[int]:
     """The number of each row's instance."""
     # Results of before LM-PUB-QUIZ 0.3.2 have one template and no such column.
     return [row.get("instance_index", i) for i, row in enumerate(result.table)]
+
+
+def without_prior(results: DatasetResults, generic: DatasetResults) -> DatasetResults:
+    """The results with the probability that each option has anyway divided out.
+
+    Contextual calibration (Zhao et al. 2021): softmax of the scores over the mean softmax of the
+    same template with generic subjects ("it"), whose answer nobody knows.
+
+    Args:
+      results: of the real subjects.
+      generic: of the same model, of `Dataset.about`.
+
+    Raises:
+      UserError: `generic` lacks a relation, template or option, or was scored in another way.
+    """
+    found = []
+    for result in results:
+        prior = generic.relations.get(result.code)
+        if prior is None or prior.answer_space != result.answer_space:
+            raise UserError(f"The prior has not the options of {result.code}; score it again.")
+        for key in _SCORED_BY:
+            if result.metadata.get(key) != prior.metadata.get(key):
+                raise UserError(
+                    f"{result.code} was scored with {key}={result.metadata.get(key)!r}, its prior "
+                    f"with {prior.metadata.get(key)!r}; score both alike."
+                )
+        whole, chances = result.reduced(), _log_bias(prior)
+        scores = [
+            row - chances.get(of.get("template_index", 0), np.nan)
+            for row, of in zip(whole.scores, whole.table, strict=True)
+        ]
+        if not np.isfinite(scores).all():
+            raise UserError(f"The prior of {result.code} lacks a template; score it again.")
+        found.append(dataclasses.replace(whole, scores=np.array(scores)))
+    return DatasetResults(results.name, found)
+
+
+def _log_bias(result: RelationResult) -> dict[int, np.ndarray]:
+    """The logarithms of `RelationResult.answer_bias`, which do not underflow."""
+    from scipy.special import log_softmax, logsumexp
+
+    logs = log_softmax(result.reduced().scores, axis=1)
+    templates = np.array([row.get("template_index", 0) for row in result.table])
+    return {int(t): logsumexp(logs[templates == t], axis=0) for t in np.unique(templates)}
+
+
+def by_popularity(
+    models: Models, popularity: Mapping[str, float], bins: int = 5
+) -> list[dict[str, Any]]:
+    """Accuracy by how popular the subject is, on aligned results (`align`).
+
+    Args:
+      models: {name: results}.
+      popularity: of subjects by `sub_id`: page views, sitelinks, mentions. Others are left out.
+      bins: of about equally many instances; equal subjects stay together.
+
+    Returns:
+      For each bin, the least popular first: {"from", "to": popularity; "instances"; "models":
+      {name: {"value", "low", "high": accuracy in percent, with the interval of a bootstrap over
+      instances}}}.
+
+    Raises:
+      UserError: it has no subject of the results.
+    """
+    known, right = [], []
+    for result in next(iter(models.values())):
+        known += [popularity.get(row["sub_id"], np.nan) for row in facts(result)]
+        right.append(np.stack([by_instance(of[result.code])[0] for of in models.values()]))
+    values, fractions = np.array(known, float), np.concatenate(right, axis=1)
+    there = np.isfinite(values)
+    if not there.any():
+        raise UserError("--popularity has none of the subjects (by `sub_id`) of the results.")
+    values, fractions = values[there], fractions[:, there]
+    ends = np.unique(np.quantile(values, np.arange(1, bins + 1) / bins, method="inverted_cdf"))
+    at = np.searchsorted(ends, values)
+    found = []
+    for i in np.unique(at):
+        part, inside = 100 * fractions[:, at == i], values[at == i]
+        cells = zip(part.mean(axis=1), statistics.bootstrap_means(part), strict=True)
+        of = {name: statistics.estimate(*cell) for name, cell in zip(models, cells, strict=True)}
+        span = {"from": float(inside.min()), "to": float(inside.max()), "instances": len(inside)}
+        found.append({**span, "models": of})
+    return found
 
 
 def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import figures, labels, sections, statistics
+from ckl_jax.analysis import figures, sections, statistics
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
@@ -20,7 +20,10 @@ _MOST_ROWS = 4000  # of a page
 
 def summary(results: DatasetResults) -> str:
     """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
-    lines, found = [_overall(results)["sentence"]], as_json(results)
+    lines, found = [overall(results)["sentence"]], as_json(results)
+    if (sem := found["overall"]["sem"]) is not None:
+        values = ", ".join(f"{100 * x:.2f}" for x in found["overall"]["templates"].values())
+        lines.append(f"  {'templates':28s} {values} (standard error {100 * sem:.2f})")
     for key in ("cardinality", "domains"):
         for group, values in found.get(key, {}).items():
             rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
@@ -28,16 +31,16 @@ def summary(results: DatasetResults) -> str:
     return "\n".join([*lines, *([by_date.sentence(found["dated"])] if "dated" in found else [])])
 
 
-def _overall(results: DatasetResults) -> dict[str, Any]:
+def overall(results: DatasetResults) -> dict[str, Any]:
     """{"value", "low", "high": percent, "rows", "sentence"}."""
     # The bootstrap draws instances, not rows: the templates of an instance state the same fact,
     # so their results are not independent.
     right = np.concatenate([comparison.by_instance(result)[0] for result in results])
-    low, high = 100 * np.array(statistics.interval(statistics.bootstrap_means(right[None])[0]))
-    (overall,) = results.get_metrics("accuracy").values()
-    value, rows = 100 * overall["accuracy"], int(overall["support"])
-    told = f"accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
-    return {"value": value, "low": low, "high": high, "rows": rows, "sentence": told}
+    (whole,) = results.get_metrics("accuracy").values()
+    drawn = 100 * statistics.bootstrap_means(right[None])[0]
+    found = statistics.estimate(100 * whole["accuracy"], drawn) | {"rows": int(whole["support"])}
+    told = "accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
+    return {**found, "sentence": told.format(**found)}
 
 
 def biases(results: DatasetResults) -> str:
@@ -76,6 +79,7 @@ def _best_options(models: Mapping[str, DatasetResults]) -> dict[str, list[str]]:
 def as_json(results: DatasetResults) -> dict[str, Any]:
     """The same scores by relation, cardinality and domain, for `summary.json`."""
     found = {"overall": results.get_metrics("accuracy")["overall"]}
+    found["overall"] |= comparison.by_template(results)
     keys: tuple[Any, ...] = (None, "cardinality")
     # Domains are not in BEAR's own metadata but in a separate `relation_info` file.
     if all("domains" in result.relation_info for result in results):
@@ -108,7 +112,11 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
 
 
 def draw(
-    models: Mapping[str, DatasetResults], out: str, bias: Sequence[str] = (), coverage: str = ""
+    models: Mapping[str, DatasetResults],
+    out: str,
+    bias: Sequence[str] = (),
+    coverage: str = "",
+    popularity: Mapping[str, float] | None = None,
 ) -> tuple[list[str], dict[str, Any]]:
     """Compares the results of several models in a page, its numbers and figures.
 
@@ -117,11 +125,12 @@ def draw(
       out: the folder.
       bias: relations whose answer biases to draw.
       coverage: a sentence for the page, where the models were scored on different rows.
+      popularity: of subjects, see `comparison.by_popularity`.
 
     Returns:
       The files that were written, and the numbers of comparison.json: {"models": {name: accuracy,
-      `comparison.quality`}, "tests": `comparison.compare`, "coverage", "dated": {name:
-      `by_date.measure`} of a dated dataset}.
+      `comparison.quality`}, "tests": `comparison.compare`, "coverage", "popularity", "dated":
+      {name: `by_date.measure`} of a dated dataset}.
 
     Raises:
       UserError: a model lacks a relation of `bias`.
@@ -130,12 +139,18 @@ def draw(
     for (name, results), code in itertools.product(models.items(), bias):
         if code not in results.relations:
             raise UserError(f"{name} has no relation {code!r}.")
-    scores = {name: {**_overall(r), **comparison.quality(r)} for name, r in models.items()}
+    scores = {
+        name: {**overall(r), **comparison.by_template(r), **comparison.quality(r)}
+        for name, r in models.items()
+    }
     wanted = {"calibration": _plot_calibration(scores)}
     if all("domains" in result.relation_info for results in models.values() for result in results):
-        wanted["domains"] = _plot_domains(models)
-    wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
+        wanted["domains"] = plot_domains(models)
+    wanted |= {f"bias_{code}": plot_bias(models, code) for code in bias}
     found = {"models": scores, "tests": comparison.compare(models), "coverage": coverage}
+    if popularity is not None:
+        found["popularity"] = comparison.by_popularity(models, popularity)
+        wanted["popularity"] = _plot_popularity(found["popularity"])
     dated = {name: by_date.measure(results) for name, results in models.items()}
     if all(dated.values()):
         found["dated"] = dated
@@ -154,17 +169,23 @@ def _write_page(
 ) -> None:
     scores, tests, first = found["models"], found["tests"], next(iter(models))
     columns = ("rows", "consistency", "every_template", "confidence", "calibration_error")
-    rows = [[name, sections.estimate(x), *(x[c] for c in columns)] for name, x in scores.items()]
-    headers = ["Model", "Accuracy", "Rows", "Consistency", "Right in every template"]
-    headers += ["Confidence", "Calibration error"]
+    rows = [
+        [name, sections.compact(models[name].get_metadata().get("num_params"))]
+        + [sections.estimate(x), x["sem"] and 100 * x["sem"], *(x[c] for c in columns)]
+        for name, x in scores.items()
+    ]
+    headers = ["Model", "Parameters", "Accuracy", "± over templates", "Rows", "Consistency"]
+    headers += ["Right in every template", "Confidence", "Calibration error"]
     parts = [Section("Scores", headers, rows, _NOTES, anchor="scores")]
     titles = {"overall": "Differences", "domains": "By domain", "relations": "By relation"}
     parts += [
         _tests_section(titles[kind], tests[kind], first, kind) for kind in tests if tests[kind]
     ]
+    tables = {"popularity": _popularity_table(found["popularity"])} if "popularity" in drawn else {}
     for name, image in drawn.items():
         title = name.replace("bias_", "bias of ").replace("_", " ")
-        parts.append(Section(title[0].upper() + title[1:], png=image, anchor=name))
+        look = {"png": image, "anchor": name, **tables.get(name, {})}
+        parts.append(Section(title[0].upper() + title[1:], **look))
     lead = [f"{name}: {x['sentence']}." for name, x in scores.items()]
     lead += [f"{told}." for told in comparison.sentences(tests["overall"], first)]
     lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
@@ -174,7 +195,8 @@ def _write_page(
 
 _NOTES = (
     "Accuracy: percent of rows (instances and templates) whose right answer has the best score of "
-    "all answers of its relation; below, 95 % intervals of a bootstrap over instances.",
+    "all answers of its relation; below, 95 % intervals of a bootstrap over instances; ± the "
+    "standard error over templates, as on LM-PUB-QUIZ's leaderboard.",
     "Consistency: percent of pairs of templates with the same best option, as a mean over "
     "instances. Confidence: mean probability of the best option, by a softmax over the options of "
     "a row. Calibration error: mean distance of confidence and accuracy in ten bins (ECE).",
@@ -226,7 +248,7 @@ def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
     """Accuracy by confidence, a line for each model; the dashed line is perfect calibration."""
     figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
     ax.plot([0, 100], [0, 100], color="#444444", linestyle="--", linewidth=1.0)
-    colors = list(labels.COLORS.values())[2:]
+    colors = figures.LINES
     for i, (name, x) in enumerate(scores.items()):
         line = [[100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")]
         label = f"{name[-24:]} (error {x['calibration_error']:.1f})"
@@ -236,11 +258,41 @@ def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
     return figure
 
 
+def _span(one: Mapping[str, Any]) -> str:
+    """How popular the subjects of a bin are."""
+    return f"{one['from']:,.6g}" + (f" to {one['to']:,.6g}" if one["to"] > one["from"] else "")
+
+
+def _popularity_table(bins: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = list(bins[0]["models"])
+    rows = [
+        [_span(b), b["instances"], *(sections.estimate(b["models"][n]) for n in names)]
+        for b in bins
+    ]
+    note = (
+        "Accuracy by how popular the subject is, in percent, with 95 % intervals of a bootstrap "
+        "over instances. Subjects of unknown popularity are left out."
+    )
+    return {"headers": ["Popularity", "Instances", *names], "rows": rows, "notes": [note]}
+
+
+@figures.png
+def _plot_popularity(bins: Sequence[Mapping[str, Any]]):
+    """Accuracy by bin of popularity, a line and its band for each model."""
+    figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
+    at, names = range(len(bins)), bins[0]["models"]
+    figures.bands(ax, at, {name: [b["models"][name] for b in bins] for name in names})
+    ax.set_xticks(at, [_span(b) for b in bins], rotation=15)
+    ax.set(ylabel="accuracy, %", xlabel="popularity of the subject")
+    figures.legend(figure, [ax], beside=True)
+    return figure
+
+
 def _bars(
     ax: Any, names: Sequence[str], heights: Mapping[str, np.ndarray], ranges: Any = None
 ) -> None:
     """Groups of horizontal bars, a group for each of `names`, a bar for each model."""
-    width, colors = 0.8 / len(heights), list(labels.COLORS.values())[2:]  # no grey, no black
+    width, colors = 0.8 / len(heights), figures.LINES
     lines, ranges = {"elinewidth": 1.0, "ecolor": "#444444"}, ranges or {}
     for i, (model, values) in enumerate(heights.items()):
         # The bars of a group are centred on its tick: 0.8 of the distance between ticks, divided
@@ -261,7 +313,7 @@ def _panel(names: Sequence[str], models: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 @figures.png
-def _plot_domains(models: Mapping[str, DatasetResults]):
+def plot_domains(models: Mapping[str, DatasetResults]):
     """Accuracy by domain, a bar for each model (Figure 3).
 
     Raises:
@@ -281,7 +333,7 @@ def _plot_domains(models: Mapping[str, DatasetResults]):
 
 
 @figures.png
-def _plot_bias(models: Mapping[str, DatasetResults], code: str):
+def plot_bias(models: Mapping[str, DatasetResults], code: str):
     """Mean probability of each option of a relation over all subjects (section 3.2, Figure 4).
 
     Bars are means over templates, lines their range; the dashed line is a model without bias where

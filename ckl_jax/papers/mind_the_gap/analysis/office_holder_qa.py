@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.figures import legend, panels, png
+from ckl_jax.analysis.figures import bands, legend, panels, png
 from ckl_jax.analysis.sections import Cell, Section, two
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
@@ -19,7 +19,9 @@ SCORES = ("em", "f1")
 
 
 def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """{model: {"questions", "em": {"value", "error"}, "f1": ...}}; values in percent.
+    """{model: {"questions", "em": {"value", "error"}, "f1": ..., "by_date": [{"date", ...}]}}.
+
+    Values are in percent.
 
     Args:
       rows: {model: a row for each question, with `id`, `em` and `f1`}.
@@ -35,26 +37,41 @@ def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict
             raise UserError(
                 f"{name} was evaluated on other questions than {first}; evaluate both again."
             )
-    return {
-        name: {"questions": len(mine), **{s: _mean([r[s] for r in mine]) for s in SCORES}}
-        for name, mine in rows.items()
-    }
+    return {name: {**_scores(mine), "by_date": _by_date(mine)} for name, mine in rows.items()}
+
+
+def _scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"questions": len(rows), **{s: _mean([r[s] for r in rows]) for s in SCORES}}
+
+
+def _by_date(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The scores by year, or by month of questions of less than three years, with their dates."""
+    dates = [row.get("date", "") for row in rows]
+    length = 4 if len({date[:4] for date in dates}) > 2 else 7
+    parts: dict[str, list[Mapping[str, Any]]] = {}
+    for date, row in zip(dates, rows, strict=True):
+        parts.setdefault(date[:length], []).append(row)
+    return [{"date": date, **_scores(parts[date])} for date in sorted(parts) if date]
 
 
 def _mean(values: Sequence[float]) -> dict[str, float]:
     """The mean and two of its standard errors, percent."""
     stddev = float(np.std(values))  # of zeros and ones: the root of p (1 - p)
-    return {
-        "value": 100.0 * float(np.mean(values)),
-        "error": 200.0 * stddev / math.sqrt(len(values)),
-    }
+    value, error = 100.0 * float(np.mean(values)), 200.0 * stddev / math.sqrt(len(values))
+    return {"value": value, "error": error, "low": max(0.0, value - error), "high": value + error}
 
 
 def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
-    """Writes asked.json and asked.png, and prints the table; returns the path of the first."""
+    """Writes asked.json and asked.png, and by_date.png of several dates, and prints the table.
+
+    Returns:
+      The path of asked.json.
+    """
     scores = summarize(rows)
     write_json(out / "asked.json", scores)
     write_file(out / "asked.png", draw(scores))
+    if len(next(iter(scores.values()))["by_date"]) > 1:
+        write_file(out / "by_date.png", draw_by_date(scores))
     table(scores).show()
     return out / "asked.json"
 
@@ -67,6 +84,20 @@ def table(scores: Mapping[str, Mapping[str, Any]]) -> Section:
 
 def _cell(x: Mapping[str, float]) -> Cell:
     return Cell(two(x["value"]), f"± {x['error']:.2f}")
+
+
+@png
+def draw_by_date(scores: Mapping[str, Mapping[str, Any]]):
+    """Exact match by the date of the answer, with two standard errors."""
+    figure, (ax,) = panels(1, size=(8.0, 4.0))
+    curves = {name: [one["em"] for one in x["by_date"]] for name, x in scores.items()}
+    dates = [one["date"] for one in next(iter(scores.values()))["by_date"]]
+    bands(ax, range(len(dates)), curves)
+    step = -(-len(dates) // 12)
+    ax.set_xticks(range(0, len(dates), step), dates[::step], rotation=30)
+    ax.set(ylabel="exact match (%)", ylim=(0, None), xlabel="date of the answer")
+    legend(figure, [ax], beside=True)
+    return figure
 
 
 @png

@@ -1,11 +1,14 @@
 """Statistics between models against scipy and brute force, on results of random scores."""
 
+import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 from ckl_jax.papers.lm_pub_quiz.analysis import comparison
@@ -144,3 +147,87 @@ def test_rows_in_another_order_are_paired_and_other_options_are_other_rows():
     bare = DatasetResults("own", [first["P1"].without_table()])
     with pytest.raises(UserError, match="b keeps metrics of P1 and no scores"):
         comparison.align({"a": first, "b": bare})
+
+
+def generic(model: DatasetResults, shift: dict[str, np.ndarray]) -> DatasetResults:
+    """Scores of two subjects that nobody knows: `shift` [options] and another constant each."""
+    found = []
+    for result in model:
+        rows = [
+            {"sub_id": s, "sub_label": s, "answer_idx": 0, "template_index": t, "instance_index": i}
+            for i, s in enumerate(("it", "the place"))
+            for t in range(3)
+        ]
+        scores = shift[result.code] + np.arange(6.0)[:, None]
+        found.append(RelationResult(result.code, rows, scores, result.metadata))
+    return DatasetResults("own", found)
+
+
+def test_what_an_option_has_anyway_is_divided_out(tmp_path, capsys):
+    plain = results(2, lift=2.0)
+    shift = {"P1": np.array([0.0, 900, 0, -3, 0]), "P2": np.array([4.0, 0, 0, 0])}
+    biased = [dataclasses.replace(r, scores=r.scores + shift[r.code]) for r in plain]
+    model, prior = DatasetResults("own", biased), generic(plain, shift)
+    found = comparison.without_prior(model, prior)
+    for result in plain:
+        np.testing.assert_allclose(
+            metrics.softmax(found[result.code].scores), metrics.softmax(result.scores), atol=1e-9
+        )
+    # By hand, with subjects that are biased differently, in probabilities.
+    prior["P2"].scores[:3] += np.array([0, 1.0, 0, 2])
+    p = metrics.softmax(prior["P2"].scores)
+    mean = (p[:3] + p[3:]) / 2  # by template
+    expected = metrics.softmax(model["P2"].scores) / np.tile(mean, (25, 1))
+    again = metrics.softmax(comparison.without_prior(model, prior)["P2"].scores)
+    np.testing.assert_allclose(again, expected / expected.sum(axis=1, keepdims=True))
+    model.save(tmp_path / "m")
+    prior.save(tmp_path / "p")
+    argv = ["probe", "compare", f"m={tmp_path / 'm'}", "--prior", f"m={tmp_path / 'p'}", "--out"]
+    assert ckl.main([*argv, str(tmp_path / "out")]) == 0
+    assert "m without prior: another best option than m in" in capsys.readouterr().out
+    prior.relations["P2"] = prior["P2"].filter_subset([0])
+    with pytest.raises(UserError, match="has not the options of P2"):
+        comparison.without_prior(model, prior)
+    prior.relations["P1"] = prior["P1"].filter_subset([0, 3], keep_answer_space=True)
+    with pytest.raises(UserError, match="The prior of P1 lacks a template"):
+        comparison.without_prior(model, prior)
+
+
+def test_a_prior_that_was_scored_in_another_way_is_refused():
+    plain = results(2)
+    prior = generic(plain, {"P1": np.zeros(5), "P2": np.zeros(4)})
+    of = prior["P1"]
+    prior.relations["P1"] = dataclasses.replace(of, metadata={**of.metadata, "reduction": "mean"})
+    with pytest.raises(UserError, match="P1 was scored with reduction=None, its prior with 'mean'"):
+        comparison.without_prior(plain, prior)
+
+
+def test_accuracy_by_popularity_against_a_bootstrap_by_hand(tmp_path, capsys):
+    models = {"a": results(0), "b": results(1, lift=1.0)}
+    popularity = {f"S{i}": float(i // 2) for i in range(30)}  # 30 of 40 and 25 of 25 instances
+    found = comparison.by_popularity(models, popularity, bins=3)
+    known = np.array([i // 2 for i in range(30)] + [i // 2 for i in range(25)])
+    right = np.concatenate([fractions(models["b"], "P1")[:30], fractions(models["b"], "P2")])
+    assert sum(b["instances"] for b in found) == 55 and len(found) == 3
+    for one in found:
+        inside = right[(known >= one["from"]) & (known <= one["to"])]
+        assert len(inside) == one["instances"] and 12 <= len(inside) <= 24
+        x = one["models"]["b"]
+        assert x["value"] == pytest.approx(100 * inside.mean())
+        drawn = np.random.default_rng(5).integers(len(inside), size=(20_000, len(inside)))
+        low, high = np.percentile(100 * inside[drawn].mean(axis=1), [2.5, 97.5])
+        assert (x["low"], x["high"]) == (pytest.approx(low, abs=3), pytest.approx(high, abs=3))
+    for name, model in models.items():
+        model.save(tmp_path / name)
+    argv = ["probe", "compare", *(f"{n}={tmp_path / n}" for n in models), "--popularity"]
+    argv += [str(tmp_path / "views.json"), "--out", str(tmp_path / "out")]
+    for content, message in (
+        ('{"S1": "many"}', "the popularity of 'S1' is no number"),
+        ('{"Q1": 1}', "--popularity has none of the subjects"),
+    ):
+        (tmp_path / "views.json").write_text(content)
+        assert ckl.main(argv) == 2 and message in capsys.readouterr().err
+    (tmp_path / "views.json").write_text(json.dumps(popularity))
+    assert ckl.main(argv) == 0
+    assert (tmp_path / "out" / "popularity.png").is_file()
+    assert "0 to 2" in (tmp_path / "out" / "report.html").read_text()

@@ -1,0 +1,123 @@
+"""Facts learned, kept and forgotten along the checkpoints of a training, or along a family."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import figures, labels, sections, statistics
+from ckl_jax.analysis.sections import Section
+from ckl_jax.errors import UserError
+from ckl_jax.files import write_file, write_json
+from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
+
+_NOTES = (
+    "A fact (an instance) is known if it is right in more than half of its templates. Learned and "
+    "forgotten: since the checkpoint before. Still known: percent of the facts known at the first "
+    "checkpoint. Known since: facts that are known now and were not at the first. Below: "
+    "95 % intervals of a bootstrap over facts.",
+)
+
+
+def measure(models: comparison.Models) -> list[dict[str, Any]]:
+    """What is known at each checkpoint.
+
+    Args:
+      models: {checkpoint: results}, in their order, with the same rows (`comparison.align`).
+
+    Returns:
+      For each, {"name", "accuracy": {"value", "low", "high"} in percent of rows, "facts", "known",
+      "learned" and "forgotten" since the one before, "known_since": numbers of facts,
+      "still_known": {"value", "low", "high"} in percent of those known at the first, or None}.
+    """
+    known = np.array(
+        [np.concatenate([comparison.by_instance(x)[0] for x in r]) > 0.5 for r in models.values()]
+    )
+    found, before = [], known[0]
+    for (name, results), now in zip(models.items(), known, strict=True):
+        overall = ranking_report.overall(results)
+        found.append(
+            {
+                "name": name,
+                "accuracy": {key: overall[key] for key in ("value", "low", "high")},
+                "facts": len(now),
+                "known": int(now.sum()),
+                "learned": int((now & ~before).sum()),
+                "forgotten": int((before & ~now).sum()),
+                "still_known": _still(now, known[0]),
+                "known_since": int((now & ~known[0]).sum()),
+            }
+        )
+        before = now
+    return found
+
+
+def _still(now: np.ndarray, first: np.ndarray) -> dict[str, float] | None:
+    if not first.any():
+        return None
+    both, all_of_first = statistics.bootstrap_means(np.array([now & first, first]))
+    # Resamples without a known fact say nothing.
+    drawn = 100 * both[all_of_first > 0] / all_of_first[all_of_first > 0]
+    return statistics.estimate(100 * (now & first).sum() / first.sum(), drawn)
+
+
+def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[str, Any]]]:
+    """Writes `checkpoints.html`, `.json` and `.png`.
+
+    Returns:
+      The path of the page, and `measure`.
+
+    Raises:
+      UserError: there are fewer than two checkpoints.
+    """
+    if len(models) < 2:
+        raise UserError("There is one checkpoint, along which nothing changes; give two or more.")
+    found, out = measure(models), Path(out)
+    image = _plot(found)
+    write_json(out / "checkpoints.json", found)
+    write_file(out / "checkpoints.png", image)
+    counts = ("known", "learned", "forgotten", "known_since")
+    cells = [
+        [x["name"], sections.estimate(x["accuracy"]), *(x[c] for c in counts)]
+        + [sections.estimate(x["still_known"])]
+        for x in found
+    ]
+    headers = ["Checkpoint", "Accuracy", "Known", "Learned", "Forgotten", "Known since"]
+    table = Section(
+        "Checkpoints", [*headers, "Still known, %"], cells, _NOTES, anchor="checkpoints"
+    )
+    table.show()
+    last = found[-1]
+    lead = (
+        f"{last['known']:,} of {last['facts']:,} facts are known at {last['name']}, "
+        f"{found[0]['known']:,} at {found[0]['name']}: {last['known_since']:,} were learned in "
+        f"between, and {found[0]['known'] - last['known'] + last['known_since']:,} forgotten."
+    )
+    title = "Facts along checkpoints"
+    figure = Section("Curves", png=image, anchor="curves")
+    page = sections.write_page(out / "checkpoints.html", title, [table, figure], [lead])
+    return page, found
+
+
+@figures.png
+def _plot(found: list[dict[str, Any]]):
+    """The accuracy, and the numbers of facts kept, learned and forgotten since the first."""
+    figure, (left, right) = figures.panels(2, size=(9.6, 3.6))
+    at = range(len(found))
+    figures.bands(left, at, {"accuracy": [x["accuracy"] for x in found]})
+    left.set(ylabel="accuracy, %")
+    first = found[0]["known"]
+    kept = np.array([x["known"] - x["known_since"] for x in found])
+    curves = {
+        "kept": ("known at the first, and now", kept),
+        "learned": ("learned since", [x["known_since"] for x in found]),
+        "forgotten": ("forgotten since", first - kept),
+    }
+    for state, (label, values) in curves.items():
+        right.plot(at, values, marker="o", label=label, color=labels.STATE_COLORS[state])
+    right.set(ylabel="facts")
+    for ax in (left, right):
+        ax.set_xticks(at, [x["name"][-16:] for x in found], rotation=25)
+        ax.set_ylim(bottom=0)
+    figures.legend(figure, [right])
+    return figure

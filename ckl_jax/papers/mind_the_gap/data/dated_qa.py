@@ -1,0 +1,85 @@
+"""TempLAMA, StreamingQA and RealTimeQA in their published forms (JSON lines), as dated questions.
+
+A question's date is that of its answer: TempLAMA's year (Dhingra et al. 2022), when the article
+with the answer appeared (StreamingQA; Liška et al. 2022), when it was asked (RealTimeQA; Kasai et
+al. 2022). With dates given, a question begins as its authors let it begin.
+"""
+
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ckl_jax.data.facts.questions import Question
+from ckl_jax.data.json_rows import numbered_rows
+from ckl_jax.errors import UserError
+
+_NONE = "none of the above"
+
+
+def _templama(row: dict[str, Any]) -> tuple[Question, str]:
+    """`answer` is a list of {"wikidata_id", "name"} as downloaded, one as the script makes it."""
+    objects = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
+    names = tuple(x["name"] for x in objects)
+    return Question(row["id"], row["query"], names, row["date"]), f"year: {row['date']} text: "
+
+
+def _streamingqa(row: dict[str, Any]) -> tuple[Question, str]:
+    """Times are seconds in UTC; `answers_additional` is no reference of the evaluation."""
+    asked, answered = (_day(row[key]) for key in ("question_ts", "evidence_ts"))
+    answers = tuple(row["answers"])
+    found = Question(row["qa_id"], row["question"], answers, answered.isoformat())
+    return found, f"Today is {asked:%A, %B} {asked.day}, {asked.year}. "
+
+
+def _realtimeqa(row: dict[str, Any]) -> tuple[Question, str]:
+    """`answer` are the numbers of `choices` that are right."""
+    asked = datetime.datetime.strptime(row["question_date"], "%Y/%m/%d").date()
+    answers = tuple(row["choices"][int(number)] for number in row["answer"])
+    found = Question(row["question_id"], row["question_sentence"], answers, asked.isoformat())
+    return found, f"Today is {asked:%B %d, %Y}. "
+
+
+def _day(seconds: int) -> datetime.date:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date()
+
+
+FORMS: dict[str, Callable[[dict[str, Any]], tuple[Question, str]]] = {
+    "templama": _templama,
+    "streamingqa": _streamingqa,
+    "realtimeqa": _realtimeqa,
+}
+
+
+def read_dated_qa(
+    path: str | os.PathLike,
+    form: str,
+    dated: bool = False,
+    year: str = "",
+    tokenize: Callable[[str], str] = str,
+) -> Iterator[Question]:
+    """Yields the questions of a file, plain or compressed.
+
+    Args:
+      path: JSON lines.
+      form: one of FORMS.
+      dated: begin each question with its date.
+      year: of the answers; "" is all.
+      tokenize: of questions and answers.
+
+    Raises:
+      UserError: a line is not of that form, or its answer is "None of the above".
+    """
+    for where, row in numbered_rows(path):
+        try:
+            question, beginning = FORMS[form](row)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, OSError) as e:
+            raise UserError(f"{where}: not a line of {form} ({e!r}).") from e
+        texts = question.id, question.question, question.date, *question.answers
+        if not question.answers or not all(isinstance(t, str) and t.strip() for t in texts):
+            raise UserError(f"{where}: id, question, date and answers of {form} must be text.")
+        if _NONE in (answer.lower() for answer in question.answers):
+            raise UserError(f"{where}: {_NONE!r} is no answer; give the file without '_nota'.")
+        if question.date.startswith(year):
+            text = tokenize(beginning * dated + question.question)
+            yield Question(question.id, text, tuple(map(tokenize, question.answers)), question.date)
