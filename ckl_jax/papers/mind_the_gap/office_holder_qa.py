@@ -88,8 +88,8 @@ def ask(
         held[name] = places[name]
         write_json(record, held)
         write_jsonl(answers[name], found)
-    folder = open_folder(out, wanted)
-    return analysis.write({name: list(read_jsonl(path)) for name, path in answers.items()}, folder)
+    rows = {name: list(read_jsonl(path)) for name, path in answers.items()}
+    return analysis.write(rows, Path(out))
 
 
 def asked(
