@@ -340,7 +340,7 @@ def _damage(path: epath.Path) -> Iterator[None]:
     except Exception as e:
         # Reads of other arrays complain when orbax has given up at the first.
         late, before = "Event loop is closed", sys.unraisablehook
-        sys.unraisablehook = lambda told: str(told.exc_value) == late or before(told)
+        sys.unraisablehook = lambda error: str(error.exc_value) == late or before(error)
         raise UnreadableCheckpoint(
             f"Checkpoint {path} is damaged or incomplete ({integrity.sentence(path, e)}); {REMEDY}"
         ) from e

@@ -65,7 +65,7 @@ def ask(
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
     answers = {name: Path(out) / f"{name}.jsonl" for name in models}
     missing = {name: models[name] for name, path in answers.items() if not path.exists()}
-    places = {name: str(Path(place).resolve()) for name, place in models.items()}
+    folders = {name: str(Path(place).resolve()) for name, place in models.items()}
     for place in missing.values():
         locate(place)  # before the first is evaluated
     wanted = {
@@ -77,22 +77,23 @@ def ask(
     record = Path(out) / "models.json"
     held = read_json_object(record) if record.exists() else {}
     for name in models.keys() & held.keys() - missing.keys():
-        if held[name] != places[name]:
+        if held[name] != folders[name]:
             raise UserError(
                 f"{answers[name]} has the answers of {held[name]}, not of {models[name]}; give the "
                 "model another name, or choose another --out."
             )
     for name, place in missing.items():
-        found = asked(open_model(place, trusted=trusted), asked_now, tuned_on, settings, name)
+        opened = open_model(place, trusted=trusted)
+        found = answers_of(opened, asked_now, tuned_on, settings, name)
         open_folder(out, wanted)
-        held[name] = places[name]
+        held[name] = folders[name]
         write_json(record, held)
         write_jsonl(answers[name], found)
     rows = {name: list(read_jsonl(path)) for name, path in answers.items()}
     return analysis.write(rows, Path(out))
 
 
-def asked(
+def answers_of(
     opened: Opened,
     questions: Sequence[Question],
     tune: Sequence[Question],
@@ -145,8 +146,8 @@ def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, na
             batch = question_batch(part, width, vocabulary.eos_id)
             missing = settings.batch_size - len(part)  # rows without weights: one shape for all
             batch = {k: np.pad(x, ((0, missing), (0, 0))) for k, x in batch.items()}
-            state, told = step(state, {}, opened.put_batch(batch), key)
-            losses.append(told["loss"])
+            state, step_metrics = step(state, {}, opened.put_batch(batch), key)
+            losses.append(step_metrics["loss"])
         mean = float(np.mean(jax.device_get(losses)))
         print(f"   {name}  tuned, epoch {epoch + 1}/{settings.epochs}  loss {mean:.3f}", flush=True)
     return state.params

@@ -42,7 +42,7 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
         store.save(1, {"params": params}, {"vocabulary_digest": Words.digest})
     told = {}
     for epochs in (0, 60):
-        rows = office_holder_qa.asked(
+        rows = office_holder_qa.answers_of(
             open_checkpoint(
                 model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path))
             ),
@@ -92,7 +92,9 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
 def test_an_encoder_decoder_is_refused():
     model = model_of(TINY, input_vocabulary=Words(), output_vocabulary=Words())
     with pytest.raises(UserError, match="a T5Config is not one"):
-        office_holder_qa.asked(Opened(model, {}), _questions(), (), office_holder_qa.Settings())
+        office_holder_qa.answers_of(
+            Opened(model, {}), _questions(), (), office_holder_qa.Settings()
+        )
 
 
 def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_path, monkeypatch):
@@ -103,7 +105,9 @@ def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_pat
             store.save(0, {"params": {"x": np.zeros(1)}}, {})
     row = {"id": 0, "em": 1, "f1": 1.0}
     monkeypatch.setattr(office_holder_qa, "open_model", lambda place, trusted: place)
-    monkeypatch.setattr(office_holder_qa, "asked", lambda place, *more: [{**row, "place": place}])
+    monkeypatch.setattr(
+        office_holder_qa, "answers_of", lambda place, *more: [{**row, "place": place}]
+    )
 
     def ask(place):
         return office_holder_qa.ask({"a": str(tmp_path / place)}, asked, tmp_path / "out")
