@@ -34,7 +34,7 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
     """
     try:
         if action == "read":
-            _refuse_pipes(path)
+            refuse_pipe(path)
         yield
     except UnicodeDecodeError as e:
         raise UserError(
@@ -56,7 +56,8 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
         raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from e
 
 
-def _refuse_pipes(path: str | os.PathLike) -> None:
+def refuse_pipe(path: str | os.PathLike) -> None:
+    """Raises `UserError` for what is neither a file nor a folder."""
     # To open a pipe that nobody writes to waits for ever, and inputs are read more than once.
     mode = os.stat(path).st_mode if os.path.exists(path) else stat.S_IFREG
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -163,9 +164,7 @@ def sha256(path: str | os.PathLike) -> str:
 def refuse_existing(out: str | os.PathLike, overwrite: bool | None) -> None:
     """Refuses to write over a file or folder, unless `overwrite`; an empty folder is free.
 
-    Args:
-      out: what would be written.
-      overwrite: whether it may be there; None if the command has no such option.
+    `overwrite` is None for a command that has no such option.
 
     Raises:
       UserError: something is there.

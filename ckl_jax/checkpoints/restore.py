@@ -5,11 +5,10 @@ form (`from_t5x`). Whatever reads one here reads both.
 """
 
 import contextlib
-import functools
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from etils import epath
 from ckl_jax.checkpoints import from_t5x, integrity, layout
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.errors import UserError
-from ckl_jax.files import ANY_NUMBER, os_errors, parse_json
+from ckl_jax.files import ANY_NUMBER, parse_json, refuse_pipe
 from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
@@ -69,8 +68,7 @@ def is_checkpoint(path: Any) -> bool:
     if not ((root / "state").is_dir() or from_t5x.is_legacy(root)):
         return False
     for file in () if is_remote(root) else Path(root).rglob("*"):
-        with os_errors(file, "read"):  # a pipe, which would be waited for, is refused
-            pass
+        refuse_pipe(file)  # which would be waited for
     return True
 
 
@@ -287,18 +285,14 @@ def _check_sums(path: epath.Path, values: dict[str, Any]) -> None:
     Arrays that are read in another dtype, or that other processes have parts of, pass unchecked.
     """
     sums = read_json_item(path, "metadata").get(CHECKSUMS, {})
-    if not isinstance(sums, dict) or not all(isinstance(own, str) for own in sums.values()):
-        raise UnreadableCheckpoint(
-            f"Checkpoint {path} is damaged: its file metadata/metadata has no sound {CHECKSUMS}; "
-            f"{REMEDY}"
-        )
     for name, value in values.items():
         own = getattr(value, "is_fully_addressable", True) and hasattr(value, "dtype")
-        if own and sums.get(name, "").split(" ")[0] == str(value.dtype):
-            if layout.leaf_digest(value) != sums[name]:
-                raise UnreadableCheckpoint(
-                    f"Checkpoint {path} is damaged: the checksum of {name} does not match; {REMEDY}"
-                )
+        with _damage(path):  # there may be anything in place of a sum
+            known = own and sums.get(name, "").split(" ")[0] == str(value.dtype)
+        if known and layout.leaf_digest(value) != sums[name]:
+            raise UnreadableCheckpoint(
+                f"Checkpoint {path} is damaged: the checksum of {name} does not match; {REMEDY}"
+            )
 
 
 def _read_legacy(path: epath.Path, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -344,13 +338,9 @@ def _damage(path: epath.Path) -> Iterator[None]:
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
-        sys.unraisablehook = functools.partial(_without_late_reads, sys.unraisablehook)
+        # Reads of other arrays complain when orbax has given up at the first.
+        late, before = "Event loop is closed", sys.unraisablehook
+        sys.unraisablehook = lambda error: str(error.exc_value) == late or before(error)
         raise UnreadableCheckpoint(
             f"Checkpoint {path} is damaged or incomplete ({integrity.sentence(path, e)}); {REMEDY}"
         ) from e
-
-
-def _without_late_reads(otherwise: Callable[[Any], None], unraisable: Any) -> None:
-    """A hook that hides what reads of other arrays say when orbax has given up at the first."""
-    if str(unraisable.exc_value) != "Event loop is closed":
-        otherwise(unraisable)

@@ -23,10 +23,6 @@ Overwrite = Annotated[bool, arg(help="Replace what --out holds.")]
 
 
 def count_workers(workers: int) -> int:
-    """The number of processes.
-
-    Raises:
-      UserError: it is negative, or more than any machine has.
-    """
+    """The number of processes; raises `UserError` for one that no machine has."""
     checks.require_int(0, 4096, **{"--workers": workers})
     return workers or len(os.sched_getaffinity(0))

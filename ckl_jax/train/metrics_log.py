@@ -127,9 +127,10 @@ class MetricWriter:
     def close(self) -> None:
         if self.enabled:
             self.enabled = False
-            self._jsonl.close()
-            for events in self._events.values():
-                events.close()
+            with os_errors(self.model_dir):  # what is still buffered may not fit on the disk
+                self._jsonl.close()
+                for events in self._events.values():
+                    events.close()
             for name, (_, _, finish) in list(self._services.items()):
                 self._try(name, finish)
 

@@ -282,7 +282,7 @@ def prepare(
         checks.require_text(INITIAL_CHECKPOINT_PATH=checkpoint_cfg.restore.path)
         if absolute(checkpoint_cfg.restore.path) == absolute(model_dir):
             raise UserError(
-                f"{model_dir} is MODEL_DIR and INITIAL_CHECKPOINT_PATH; choose another MODEL_DIR."
+                f"{model_dir} is INITIAL_CHECKPOINT_PATH too; choose another MODEL_DIR."
             )
     _check_length(epochs, total_steps, first_step)
     _check_objects(model, method, optimizer, make_inputs)

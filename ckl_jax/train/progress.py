@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+from ckl_jax.files import os_errors
+
 PLAIN_PERIOD_SECONDS = 10.0
 _MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the longer of the two
 
@@ -72,7 +74,8 @@ class ProgressBar:
         if kind is None:
             self._tell(self._line())
         if self._log is not None:
-            self._log.close()
+            with os_errors(self._log.name):  # what is still buffered may not fit on the disk
+                self._log.close()
 
     def update(
         self,
@@ -113,7 +116,8 @@ class ProgressBar:
         """A plain line, to stdout where there is no bar, and to the log."""
         timed = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {line}"
         if self._log is not None:
-            print(timed, file=self._log, flush=True)
+            with os_errors(self._log.name):
+                print(timed, file=self._log, flush=True)
         if self.mode == "plain":
             self._write(line)
 

@@ -68,7 +68,7 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ("MIXTURE_OR_TASK_NAME='d2'", "Task 'd2' does not exist, and is none of those that are"),
         ("REPLAY_TASK_NAME='d0_reveiw'", "Did you mean 'd0_review'?"),
         ("INITIAL_CHECKPOINT_PATH='nowhere'", "No checkpoint at nowhere"),
-        ("MODEL_DIR=%INITIAL_DIR", "is MODEL_DIR and INITIAL_CHECKPOINT_PATH; choose another"),
+        ("MODEL_DIR=%INITIAL_DIR", "is INITIAL_CHECKPOINT_PATH too; choose another MODEL_DIR"),
         ("PROBE_DIR='nowhere'", "PROBE_DIR nowhere is no folder"),
     ):
         argv = ["train", "--gin_file=ckl_lora.gin", "--gin.MESH_SHAPE={'data': 4, 'model': 2}"]

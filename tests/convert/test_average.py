@@ -48,7 +48,7 @@ def test_a_mean_lies_between_its_models(pair, tmp_path, capsys):
         (["{0}", "{1}", "--weights", "-1", "2"], "0 or more"),
         (["{0}", "{other}"], "only one has"),
         (["{0}", "{words}"], "different vocabularies"),
-        (["{0}", "{0}", "--out", "{1}"], "already holds a checkpoint"),
+        (["{0}", "{0}", "--out", "{1}"], "is there already; choose another --out."),
     ],
 )
 def test_bad_input_is_one_sentence(pair, tmp_path, capsys, arguments, sentence):

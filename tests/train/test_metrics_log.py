@@ -156,6 +156,15 @@ def test_plain_lines_come_every_ten_seconds_with_speed_and_time_left():
         assert slow.seconds_per_step == (100.0 if step == 1 else 0.5)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_log_that_is_full_is_one_sentence_at_its_line_and_at_its_end():
+    bar = ProgressBar(9, "train", mode="silent", log=Path("/dev/full"))
+    with pytest.raises(UserError, match="/dev/full"), bar:
+        with pytest.raises(UserError, match="/dev/full"):
+            bar.say("a line")
+        raise OSError(28, "of something else")
+
+
 def test_the_time_left_does_not_swing_where_steps_are_fast():
     bar, left = ProgressBar(10**6, "train", mode="silent"), []
     for step in range(1, 20001):  # bursts: as many steps again take ten times as long

@@ -68,7 +68,7 @@ def ask(
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
     answers = {name: Path(out) / f"{name}.jsonl" for name in models}
     missing = {name: models[name] for name, path in answers.items() if not path.exists()}
-    places = {name: str(Path(place).resolve()) for name, place in models.items()}
+    folders = {name: str(Path(place).resolve()) for name, place in models.items()}
     for place in missing.values():
         locate(place)  # before the first is evaluated
     wanted = {
@@ -80,19 +80,20 @@ def ask(
     record = Path(out) / "models.json"
     held = read_json_object(record) if record.exists() else {}
     for name in models.keys() & held.keys() - missing.keys():
-        if held[name] != places[name]:
+        if held[name] != folders[name]:
             raise UserError(
                 f"{answers[name]} has the answers of {held[name]}, not of {models[name]}; give the "
                 "model another name, or choose another --out."
             )
     for name, place in missing.items():
-        found = answers_of(open_model(place, trusted=trusted), asked_now, tuned_on, settings, name)
+        opened = open_model(place, trusted=trusted)
+        found = answers_of(opened, asked_now, tuned_on, settings, name)
         open_folder(out, wanted)
-        held[name] = places[name]
+        held[name] = folders[name]
         write_json(record, held)
         write_jsonl(answers[name], found)
-    folder = open_folder(out, wanted)
-    return analysis.write({name: list(read_jsonl(path)) for name, path in answers.items()}, folder)
+    rows = {name: list(read_jsonl(path)) for name, path in answers.items()}
+    return analysis.write(rows, Path(out))
 
 
 def answers_of(

@@ -440,7 +440,10 @@ def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkey
     assert ckl.main([*argv, *places]) == 0
     probes = out / "data" / "20200501-20200601" / "probes"
     said = capsys.readouterr().out
-    assert f"{probes} was begun when {broken.name} had another size; it is begun anew" in said
+    assert (
+        f"{probes} was begun when {broken.name} had another size or content; it is begun anew"
+        in said
+    )
     clean = tmp_path / "clean"
     argv[1] = f"--out={clean}"
     assert ckl.main([*argv, *(str(dumps / date) for date in DATES[:2])]) == 0
