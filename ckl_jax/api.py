@@ -334,14 +334,10 @@ class Intervals:
         """Perplexity of changed facts, a row for each model and interval of facts (Figure 4)."""
         import pandas
 
+        from ckl_jax.papers.temporalwiki.analysis.tables import matrix_rows
+
         found = files.read_json_object(self.path / "tables.json")["matrices"]
-        rows = [
-            {"method": method, "model": model or "initial", "facts_of": facts, **(cell or {})}
-            for method, after in found.items()
-            for model, row in after.items()
-            for facts, cell in row.items()
-        ]
-        return pandas.DataFrame(rows).rename(columns={"value": "perplexity"})
+        return pandas.DataFrame(matrix_rows(found))
 
     def __repr__(self) -> str:
         return f"Intervals({str(self.path)!r}, {len(self.runs)} updates)"
