@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ckl_jax import files
+from ckl_jax import checks, files
 from ckl_jax.analysis import rows as probe_rows
 from ckl_jax.errors import UserError
 
@@ -84,12 +84,14 @@ class Model:
         """
         from ckl_jax.probes.closed_book import answer
 
+        checks.require_text(text=text)
         scorer = self._evaluator.scorer
         with self._evaluator.on_mesh():
             return answer(scorer.model, scorer.params, text, length, beams)
 
     def log_prob(self, text: str) -> float:
         """The log probability of a text, in nats; of a decoder without BOS, from its 2nd token."""
+        checks.require_text(text=text)
         return self._evaluator.evaluate_item("[Y]", [text], capitalize=False)[0]
 
     def rank(self, question: str, answers: "Sequence[str] | Relation") -> "pandas.DataFrame":
@@ -114,6 +116,9 @@ class Model:
         elif isinstance(answers, str) or len(answers) < 2:
             raise UserError("Give a list of two answers or more to choose from, or a relation.")
         else:
+            checks.require_text(
+                question=question, **{f"answers[{i}]": a for i, a in enumerate(answers)}
+            )
             statement = normalize_blank(question, "rank()").replace(BLANK, "[Y]")
             sums = self._evaluator.evaluate_item(statement, answers, capitalize=False)
         table = pandas.DataFrame({"answer": list(answers), "log_prob": sums})
@@ -327,21 +332,18 @@ class Intervals:
     def __init__(self, folder: Folder):
         from ckl_jax.papers.temporalwiki.analysis.results import load
 
-        self.path, methods = Path(folder), load(folder).models.values()
+        self.path = Path(folder)
+        methods = load(self.path).models.values()
         self.runs = {(m.interval, m.method): Run(m.path) for of in methods for m in of.values()}
 
     def matrix(self) -> "pandas.DataFrame":
         """Perplexity of changed facts, a row for each model and interval of facts (Figure 4)."""
         import pandas
 
+        from ckl_jax.papers.temporalwiki.analysis.tables import matrix_rows
+
         found = files.read_json_object(self.path / "tables.json")["matrices"]
-        rows = [
-            {"method": method, "model": model or "initial", "facts_of": facts, **(cell or {})}
-            for method, after in found.items()
-            for model, row in after.items()
-            for facts, cell in row.items()
-        ]
-        return pandas.DataFrame(rows).rename(columns={"value": "perplexity"})
+        return pandas.DataFrame(matrix_rows(found))
 
     def __repr__(self) -> str:
         return f"Intervals({str(self.path)!r}, {len(self.runs)} updates)"
@@ -448,6 +450,7 @@ def compare(runs: "Folder | Sequence[Folder | Run]", metric: str = "em") -> "pan
 
     from ckl_jax.analysis.main_table import compute_table
 
+    checks.require_choice(("em", "f1"), metric=metric)
     table = compute_table(_study(runs), metric)
     found = {}
     for row in table["rows"]:

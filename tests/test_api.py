@@ -58,6 +58,8 @@ def test_runs_are_compared_as_in_the_report(demo):
     told = ckl.load(demo / "lora").scores()
     assert table.loc["LoRA", "new_lama"] == pytest.approx(100 * told.loc["new_lama", "em"])
     assert np.isnan(table.loc["Initial", "fuar"]) and table.loc["LoRA", "fuar"] >= 0
+    with pytest.raises(ckl.UserError, match="metric is 'bleu'; "):
+        ckl.compare(demo, "bleu")
 
 
 def test_a_command_runs_in_this_process(demo, tmp_path, capsys):
@@ -136,6 +138,8 @@ def test_a_model_ranks_as_it_scores(llama):
     pairs = (
         ("no blank", ["a", "b"]),
         ("____ or ____", ["a", "b"]),
+        ("____ or", ["a", 1]),
+        (None, ["a", "b"]),
         ("is ____", ["a"]),
         ("_X_", "ab"),
     )

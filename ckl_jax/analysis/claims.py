@@ -230,7 +230,6 @@ _NOTE = (
     f"or fewer than {FEWEST_SEEDS} seeds. How many would decide is an estimate, of one seed a "
     "lower bound."
 )
-_VERDICTS = {"yes": "hold", "no": "do not", "undecided": "are undecided", "not run": "were not run"}
 _HEADERS = ("Claim", "In the paper", "Ours", "95 % interval", "Holds", "Would decide", "Command")
 
 
@@ -280,8 +279,8 @@ def write(
         for i, (paper, tables) in enumerate(papers.items())
     ]
     said = collections.Counter(row["verdict"] for row in found)
-    told = ", ".join(f"{said[v]} {what}" for v, what in _VERDICTS.items() if said[v])
-    lead = [f"Of {len(found)} claims {told}.", note, f"Folders: {', '.join(given)}."]
+    told = ", ".join(f"{verdict} {count}" for verdict, count in sorted(said.items()))
+    lead = [f"{len(found)} claims: {told}.", note, f"Folders: {', '.join(given)}."]
     return write_page(out / "claims.html", "Which of the papers' claims hold", page, lead)
 
 

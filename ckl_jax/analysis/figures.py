@@ -210,8 +210,8 @@ def read_curves(study: Study) -> Curves:
 
 
 @png
-def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
-    """Score of each probe during training (CKL, Figure 2); `axis` is "epoch" or "step"."""
+def plot_curves(study: Study, curves: Curves):
+    """Score of each probe during training (CKL, Figure 2)."""
     # A curve of one evaluation is a point, which the table shows better.
     drawn = {k: c for k, c in curves.items() if len(c) > 1}
     scored = {probe for curve in drawn.values() for _, _, scores in curve for probe in scores}
@@ -220,25 +220,21 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
         return None
     figure, axes = panels(len(probes))
     for ax, probe in zip(axes, probes, strict=True):
-        draw_curves(ax, study, drawn, probe, axis)
+        draw_curves(ax, study, drawn, probe)
     legend(figure, axes)
     return figure
 
 
-def draw_curves(ax: Any, study: Study, curves: Curves, probe: str, axis: str = "epoch") -> None:
+def draw_curves(ax: Any, study: Study, curves: Curves, probe: str) -> None:
     """The curves of one probe."""
     if study.initial and probe in study.initial.scores:
         value = 100.0 * float(study.initial.scores[probe].em.mean())
         ax.axhline(value, color=labels.COLORS["initial"], ls="--", lw=1.4, label="Initial")
     for i, entry in enumerate(study.methods):
-        points = [
-            (epoch if axis == "epoch" else step, scores[probe])
-            for step, epoch, scores in curves.get(entry.key, ())
-            if probe in scores
-        ]
-        if points:
+        measured = curves.get(entry.key, ())
+        if points := [(epoch, scores[probe]) for _, epoch, scores in measured if probe in scores]:
             ax.plot(*zip(*points, strict=True), **look(entry.key, i), label=entry.label)
-    ax.set(title=study.records[probe].long, xlabel=axis, ylabel="EM (%)")
+    ax.set(title=study.records[probe].long, xlabel="epoch", ylabel="EM (%)")
     # From 0, so that small differences do not look large.
     ax.set_ylim(bottom=0)
     ax.locator_params(axis="x", integer=True, nbins=7)
@@ -415,18 +411,12 @@ def draw_ledger(ax: Any, study: Study, probe: str) -> None:
 
 def draw(study: Study, table: Mapping[str, Any]) -> dict[str, Section]:
     """{name: section} of all figures for which there are data."""
-    curves = read_curves(study)
     return sections(
         {
             "curves": (
                 "Scores during training",
                 "After each evaluation; dashed, the Initial model.",
-                plot_curves(study, curves),
-            ),
-            "curves_by_step": (
-                "The same by training step",
-                "An epoch of Mix-Review has more steps, as it also reviews old text.",
-                plot_curves(study, curves, "step"),
+                plot_curves(study, read_curves(study)),
             ),
             "balance": (
                 "Forgetting against learning",

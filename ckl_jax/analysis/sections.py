@@ -312,7 +312,7 @@ def write_markdown(
     out: Path,
     lead: str = "",
 ) -> Path:
-    """Writes NAME.md, NAME.json and an image per figure; prints the tables.
+    """Writes NAME.md, NAME.html, NAME.json and an image per figure; prints the tables.
 
     Args:
       name: such as "ckl/figure2"; "/" becomes "-" in names of files.
@@ -338,6 +338,8 @@ def write_markdown(
     write_file(path, "\n".join([f"# {name}: {title}\n", *([f"{lead}\n"] if lead else []), *text]))
     for section in sections:
         section.show(name=name)
+    parts = [dataclasses.replace(s, anchor=f"part-{i}") for i, s in enumerate(sections)]
+    write_page(path.with_suffix(".html"), f"{name}: {title}", parts, [lead])
     return path
 
 

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object, write_file, write_json
 
 # Bindings that decide when a model is evaluated, and not how it is trained.
-_NUMBER = re.compile(r"-?[\d,.]+")
 _OF_WHEN = ("EVAL_PERIOD",)
 # Makes of folders the table over seeds, and its numbers for JSON.
 Summarize = Callable[[Sequence[str | Path]], tuple[Section, list[dict[str, Any]]]]
@@ -79,8 +77,7 @@ def _lead(table: Section) -> list[str]:
     """The highest and the lowest mean of the first three columns that have a range."""
     told = []
     for i, header in enumerate(table.headers):
-        ranged = [row for row in table.rows if row[i].below and _NUMBER.fullmatch(row[i].text)]
-        means = [(row[i], row[0].text) for row in ranged]
+        means = [(row[i], row[0].text) for row in table.rows if row[i].below]
         if len(means) > 1:
             means.sort(key=lambda mean: float(mean[0].text.replace(",", "")))
             ends = (f"{cell.text} ({cell.below}) of {row}" for cell, row in (means[0], means[-1]))

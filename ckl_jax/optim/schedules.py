@@ -238,7 +238,7 @@ def onecycle_legacy(peak: float, total_steps: int, multiplier: float = 1.0) -> S
     `total_steps` are taken: up from `peak / 25` during the first 10 % of S, then down towards
     `peak / 250000` at step `S - 1`. The code overstates S, so its peak comes late and its last rate
     stays high: multiplier 2 peaks after 20 % and ends at 0.556 peak, 3 after 30 % and at 0.741,
-    4 after 40 % and at 0.833. `legacy_onecycle_steps` computes that code's S.
+    4 after 40 % and at 0.833.
 
     Args:
       peak: the highest rate.
@@ -269,27 +269,6 @@ def _onecycle(peak: float, cycle_steps: int) -> Schedule:
         return jnp.where(step <= top, rising, falling)
 
     return rate
-
-
-def legacy_onecycle_steps(
-    rows: int, micro_batch: int, devices: int, accumulation: int, epochs: int, divisor: int
-) -> int:
-    """The S that the released code computes for its one-cycle schedule.
-
-    Args:
-      rows: training rows of an epoch.
-      micro_batch: rows of one device's micro-batch.
-      devices: number of devices.
-      accumulation: micro-batches accumulated for an update.
-      epochs: number of epochs.
-      divisor: 2 for the full corpus, 3 for the small ones, 1 for GPT-2.
-
-    Returns:
-      `epochs * (loader_length // (devices * accumulation // divisor) + 1)`.
-    """
-    # Batches of the loader before it is divided among devices, which is why S is too large.
-    loader_length = math.ceil(rows / micro_batch)
-    return epochs * (loader_length // (devices * accumulation // divisor) + 1)
 
 
 def t5x_factors(

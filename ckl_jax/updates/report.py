@@ -176,8 +176,7 @@ def write_history(registry: Registry) -> Path:
         _by_origin(registry, history),
     ]
     fit = sum(h["verdict"] == gate.SHIP for h in history)
-    told = f"{count(len(history), 'update')}, of which {fit} may ship."
-    lead = [f"{told} The model in use is {registry.current or 'the first one'}."]
+    lead = [f"{count(len(history), 'update')}, of which {fit} may ship."]
     return write_page(registry.root / "history.html", "Updates", sections, lead)
 
 

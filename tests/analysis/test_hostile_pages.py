@@ -79,6 +79,7 @@ def test_seeds(tmp_path):
     argv = ["report", "--seeds", *map(str, folders), "--out", str(tmp_path / "out")]
     assert ckl.main(argv) == 0
     assert_harmless(tmp_path / "out" / "seeds.html", figures=False)
+    assert "of Initial.</p>" in (tmp_path / "out" / "seeds.html").read_text()
     assert "</style><script>a" in (tmp_path / "out" / "seeds.json").read_text()
 
 

@@ -22,7 +22,6 @@ from tests.tiny import read_rows
 
 FIGURES = {
     "curves",
-    "curves_by_step",
     "balance",
     "cost",
     "fuar",

@@ -36,6 +36,7 @@ def test_a_section_a_paper_and_a_table_a_world(folders, tmp_path, capsys):
     assert main(["claims", *given, "--out", str(tmp_path), "--samples", "100"]) == 0
     page = (tmp_path / "claims.html").read_text()
     assert re.findall(r"<h2>(\w+)", page) == ["CKL", "TemporalWiki", "LM", "Mind"]
+    assert re.search(r"<p>\d+ claims: not run \d+, undecided \d+\.</p>", page)
     text = (tmp_path / "claims.md").read_text()
     tables = re.findall(r"^### (.+)$", text, re.MULTILINE)
     assert tables == [

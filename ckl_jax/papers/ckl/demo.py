@@ -137,8 +137,7 @@ def training(demo: Demo, name: str) -> Training:
     """The training of the Initial model, or of a method."""
     files, macros = _gin_files(demo, name), _macros(demo, name)
     own = (*(LENGTHS if demo.model else ()), *(_TINY if demo.size == "tiny" else ()))
-    bindings = [*own, *demo.bindings]
-    return Training.of(name, demo.root / name, files, macros, bindings)
+    return Training.of(name, demo.root / name, files, macros, [*own, *demo.bindings])
 
 
 def _gin_files(demo: Demo, name: str) -> list[str]:

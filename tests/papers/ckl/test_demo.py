@@ -110,6 +110,16 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "Did you mean 'demo'?" in refused("dmeo")
 
 
+def test_only_the_smallest_size_does_without_the_search_for_precision(tmp_path):
+    def command(size):
+        demo = job.Demo(out=str(tmp_path), size=size, bindings=("EPOCHS = 1",))
+        return job.training(demo, "lora").command
+
+    without = "--gin_bindings=closed_book.ClosedBook.precision = 'never'"
+    assert command("tiny")[-2:] == (without, "--gin_bindings=EPOCHS = 1")  # the user's come last
+    assert without not in command("small")
+
+
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """A demo of one method whose trainings run `code` in place of `t5x train`."""

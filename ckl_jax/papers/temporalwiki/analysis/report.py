@@ -26,7 +26,6 @@ from ckl_jax.files import atomic_write, read_json, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis import examples, promotion, published, tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import (
-    INITIAL,
     KINDS_OF_TEXT,
     OVERLAP,
     Study,
@@ -98,7 +97,10 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     drawn = draw(study, made)
     figures.save(drawn, out / "figures")
     write_json(out / "tables.json", {"intervals": study.intervals, **made})
-    _write_csv(out / "matrix.csv", made["matrices"])
+    with atomic_write(out / "matrix.csv") as f:
+        writer = csv.DictWriter(f, tables.MATRIX, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(tables.matrix_rows(made["matrices"]))
     matrices = [
         matrix_section(study, method, matrix) for method, matrix in made["matrices"].items()
     ]
@@ -157,18 +159,6 @@ def _verdicts(path: Path) -> Section:
     return Section(
         "The gate", headers, rows, [*notes, *(v["sentence"] for v in found)], anchor="gate"
     )
-
-
-def _write_csv(path: Path, matrices: dict[str, Any]) -> None:
-    columns = ("value", "low", "high", "facts")
-    with atomic_write(path) as f:
-        writer = csv.writer(f, lineterminator="\n")
-        writer.writerow(("method", "model", "facts_of", "perplexity", *columns[1:]))
-        for method, after in matrices.items():
-            for model, row in after.items():
-                for name, cell in row.items():
-                    values = [cell[k] if cell else "" for k in columns]
-                    writer.writerow((method, model or INITIAL, name, *values))
 
 
 # --- sections

@@ -24,6 +24,7 @@ from ckl_jax.analysis.statistics import SAMPLES, interval
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.papers.temporalwiki.analysis import text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import (
+    INITIAL,
     KINDS_OF_TEXT,
     LIGHT_TUNED,
     Key,
@@ -35,6 +36,7 @@ from ckl_jax.papers.temporalwiki.analysis.results import (
 from ckl_jax.probes import forgetting
 
 KINDS = ("updated", "new", "deleted", "ended")  # beside the two classes of the paper
+MATRIX = ("method", "model", "facts_of", "perplexity", "low", "high", "facts")
 
 
 class Perplexities:
@@ -127,6 +129,17 @@ def matrices(study: Study, numbers: Perplexities, kind: str = "changed") -> dict
         }
         for method in study.methods
     }
+
+
+def matrix_rows(matrices: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cells of `matrices` as rows with the columns of `MATRIX`."""
+    return [
+        {"method": method, "model": model or INITIAL, "facts_of": facts}
+        | {name: cell and cell[name.replace("perplexity", "value")] for name in MATRIX[3:]}
+        for method, after in matrices.items()
+        for model, row in after.items()
+        for facts, cell in row.items()
+    ]
 
 
 def transfer(study: Study) -> list[dict[str, Any]]:

@@ -199,6 +199,7 @@ def test_lines_of_phases_go_on_where_the_phase_before_ended(study):
 def test_figure_2_has_every_epoch_and_the_papers_last(study, tmp_path):
     made = experiment_curves.figure_2(study, published_ckl.TABLE_2["main"])
     path = write_markdown("ckl/figure2", "a title", *made, tmp_path)
+    assert 'id="part-0"' in path.with_suffix(".html").read_text()
     text = path.read_text()
     assert "| Vanilla | 1 | 50.00 |" in text and "| Vanilla, the paper's last | 4 | 12.89 |" in text
     assert "](ckl-figure2.png)" in text and (tmp_path / "ckl-figure2.png").stat().st_size > 1000
