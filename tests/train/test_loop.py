@@ -82,8 +82,8 @@ def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
     assert t5x.main(["train", *argv, "--gin.train.train.log_period=1"]) == 0
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     found = [row["learning_rate"] for row in rows if "learning_rate" in row]
-    rate = schedules.onecycle_legacy(1e-3, 17, 2)
-    np.testing.assert_allclose(found, [float(rate(step)) for step in range(17)], rtol=1e-6)
+    rate = schedules.onecycle_legacy(2e-3, 12, 2)
+    np.testing.assert_allclose(found, [float(rate(step)) for step in range(12)], rtol=1e-6)
     assert t5x.main(["train", *argv, "--gin.ONECYCLE_MULTIPLIER=0.5"]) == 2
     assert "ONECYCLE_MULTIPLIER is 0.5; give a finite number, 1 or" in capsys.readouterr().err
 
