@@ -44,7 +44,7 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path, config):
         store.save(1, {"params": params}, {"vocabulary_digest": Words.digest})
     told = {}
     for epochs in (0, 60):
-        rows = office_holder_qa.asked(
+        rows = office_holder_qa.answers_of(
             open_checkpoint(
                 model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path))
             ),
@@ -94,7 +94,9 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
 def test_a_masked_model_is_refused():
     model = model_of(TINY_BERT)
     with pytest.raises(UserError, match="A BertConfig writes no answers; rank dated facts"):
-        office_holder_qa.asked(Opened(model, {}), _questions(), (), office_holder_qa.Settings())
+        office_holder_qa.answers_of(
+            Opened(model, {}), _questions(), (), office_holder_qa.Settings()
+        )
 
 
 def test_scores_by_the_date_of_the_answer(tmp_path):
