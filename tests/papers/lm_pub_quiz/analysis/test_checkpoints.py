@@ -38,6 +38,14 @@ def test_facts_are_counted_as_by_hand(tmp_path):
     assert f"{len(known[0] - known[3])} forgotten" in text
 
 
+def test_half_of_the_templates_is_not_known():
+    model = results(0, lift=1.0, templates=2)
+    right = [(r.scores.argmax(1) == r.answers).reshape(-1, 2).sum(1) for r in model]
+    assert any((r == 1).any() for r in right)
+    (found, _) = checkpoints.measure({"a": model, "b": model})
+    assert found["known"] == sum(int((r == 2).sum()) for r in right)
+
+
 def test_checkpoints_of_a_run_and_of_a_family(golden, tmp_path, capsys):  # noqa: F811
     run = tmp_path / "run"
     argv = ["import-hf", "--model", str(golden / "model"), "--out", str(run)]
