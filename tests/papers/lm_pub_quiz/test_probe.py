@@ -22,7 +22,7 @@ from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
 from ckl_jax.parallel.mesh import Partitioner
-from tests.helpers import TINY_XL, model_of, random_params
+from tests.helpers import TINY, TINY_XL, model_of, random_params
 from tests.tiny import read_rows
 
 GOLDEN = Path(__file__).parents[2] / "parity" / "golden" / "lm_pub_quiz.zip"
@@ -252,6 +252,10 @@ def test_ranking_in_training_takes_every_way_to_score(golden, tmp_path):
     for group, values in groups.items():
         name = f"accuracy/{group.replace(' ', '_')}"
         assert found[name] == pytest.approx(100 * values["accuracy"])
+    with pytest.raises(UserError, match="leave it out, or add --target statement"):
+        probe.Ranking(str(golden / "dataset"), conditional_score=True)(
+            model_of(TINY), Partitioner()
+        )
     with pytest.raises(UserError, match="RANKING_REDUCTION is 'max'; choose from sum, mean"):
         probe.Ranking(reduction="max")
 

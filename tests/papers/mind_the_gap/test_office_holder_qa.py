@@ -133,10 +133,9 @@ def test_scores_by_the_date_of_the_answer(tmp_path):
     assert by_date[1]["em"]["value"] == pytest.approx(200 / 3)
     error = 200 * np.sqrt(2 / 9 / 3)
     assert by_date[1]["em"]["error"] == pytest.approx(error)
-    months = [
-        {**row, "date": day} for row, day in zip(rows, ["2018-01-02", "2018-01"] * 3, strict=True)
-    ]
-    (month,) = analysis.summarize({"a": months})["a"]["by_date"]
-    assert (month["date"], month["questions"]) == ("2018-01", 6)
+    days = ["2018-01-02", "2018-01", "", "2019-02", "2018-01", "2018-01"]  # of two years
+    months = [{**row, "date": day} for row, day in zip(rows, days, strict=True)]
+    by_date = analysis.summarize({"a": months})["a"]["by_date"]
+    assert [(x["date"], x["questions"]) for x in by_date] == [("2018-01", 4), ("2019-02", 1)]
     analysis.write({"a": rows, "b": rows}, tmp_path)
     assert (tmp_path / "by_date.png").stat().st_size > 1000

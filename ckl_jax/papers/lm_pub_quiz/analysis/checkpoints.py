@@ -7,7 +7,6 @@ import numpy as np
 
 from ckl_jax.analysis import figures, labels, sections, statistics
 from ckl_jax.analysis.sections import Section
-from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
 
@@ -66,12 +65,7 @@ def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[s
 
     Returns:
       The path of the page, and `measure`.
-
-    Raises:
-      UserError: there are fewer than two checkpoints.
     """
-    if len(models) < 2:
-        raise UserError("There is one checkpoint, along which nothing changes; give two or more.")
     found, out = measure(models), Path(out)
     image = _plot(found)
     write_json(out / "checkpoints.json", found)

@@ -47,7 +47,7 @@ def _scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _by_date(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The scores by year, or by month of questions of less than three years, with their dates."""
     dates = [row.get("date", "") for row in rows]
-    length = 4 if len({date[:4] for date in dates}) > 2 else 7
+    length = 4 if len({date[:4] for date in dates if date}) > 2 else 7
     parts: dict[str, list[Mapping[str, Any]]] = {}
     for date, row in zip(dates, rows, strict=True):
         parts.setdefault(date[:length], []).append(row)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ckl_jax.cli import ckl
-from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.analysis import checkpoints
 from tests.papers.lm_pub_quiz.analysis.test_comparison import fractions, results
 from tests.papers.lm_pub_quiz.test_probe import golden  # noqa: F401 (a fixture)
@@ -37,8 +36,14 @@ def test_facts_are_counted_as_by_hand(tmp_path):
     text = page.read_text()
     assert f"{len(known[3])} of 65 facts are known at step 3, {len(known[0])} at step 0" in text
     assert f"{len(known[0] - known[3])} forgotten" in text
-    with pytest.raises(UserError, match="There is one checkpoint, along which nothing changes"):
-        checkpoints.write({"a": models["step 0"]}, tmp_path)
+
+
+def test_half_of_the_templates_is_not_known():
+    model = results(0, lift=1.0, templates=2)
+    right = [(r.scores.argmax(1) == r.answers).reshape(-1, 2).sum(1) for r in model]
+    assert any((r == 1).any() for r in right)
+    (found, _) = checkpoints.measure({"a": model, "b": model})
+    assert found["known"] == sum(int((r == 2).sum()) for r in right)
 
 
 def test_checkpoints_of_a_run_and_of_a_family(golden, tmp_path, capsys):  # noqa: F811
