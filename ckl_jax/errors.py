@@ -4,16 +4,18 @@ import difflib
 import re
 from collections.abc import Iterable
 
+_LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
 _LONG_WORD = re.compile(r"[^\s/;,]{200,}")  # no part of a path is so long
 
 
 class UserError(Exception):
     """Bad input. The message is one sentence: what is wrong, where, and what to do about it.
 
-    Of a word of hundreds of characters, such as a number, it has the beginning.
+    Of a word of hundreds of characters it has the beginning, and ends of lines are blanks.
     """
 
     def __init__(self, message: str):
+        message = _LINE_ENDS.sub(" ", message)
         super().__init__(
             _LONG_WORD.sub(lambda word: f"{word[0][:40]}...[{len(word[0]):,} characters]", message)
         )

@@ -166,7 +166,7 @@ def kilt(settings: Flat[WorldSettings], *, out: str) -> dict[str, Any]:
     from ckl_jax.world.ckl import open_world
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    with claimed_folder(out, "ckl data kilt", overwrite=True):  # `write_kilt` knows its own
+    with claimed_folder(out, "ckl data kilt"):
         counts = write_kilt(world, out)
     for name, records in counts.items():
         print(f"{records:8,}  {Path(out) / name}")

@@ -255,6 +255,11 @@ def test_what_lies_in_place_of_a_probe_is_named(put, tiny, tmp_path, capsys):
     assert "invariantLAMA.csv" in refused(capsys, argv)
 
 
+def test_a_sentence_that_quotes_several_lines_has_one():
+    """Such as a cell of CSV whose quote is never closed."""
+    assert str(UserError("'a,\r\n  b' is no day.")) == "'a, b' is no day."
+
+
 def test_an_empty_file_of_documents_is_named(tiny, tmp_path, capsys):
     (tmp_path / "empty.jsonl").write_text("")
     vocabulary = tiny.root / "world" / "prepared" / "vocabulary.model"

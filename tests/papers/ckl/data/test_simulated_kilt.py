@@ -44,7 +44,7 @@ def test_files_of_another_origin_stay(made, tmp_path, capsys):
     real.write_text("{}")
     assert main(["data", "kilt", f"--out={tmp_path}", "--size=tiny"]) == 2
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 2 and all("of another origin" in line for line in told)
+    assert len(told) == 2 and all("choose another --out" in line for line in told)
     assert real.read_text() == "{}" and list(tmp_path.iterdir()) == [real]
 
 
