@@ -53,8 +53,8 @@ class SaveBestCheckpointer(Checkpointer):
             self.metric_name_to_monitor,
             self.metric_mode,
             keep,
-            self.keep_checkpoints_without_metrics,
-            self.force_keep_period or 0,
+            keep_unscored=self.keep_checkpoints_without_metrics,
+            period=self.force_keep_period or 0,
         )
 
 

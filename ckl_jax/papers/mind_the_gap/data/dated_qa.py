@@ -33,8 +33,8 @@ def _streamingqa(row: dict[str, Any]) -> tuple[Question, str]:
 
 
 def _realtimeqa(row: dict[str, Any]) -> tuple[Question, str]:
-    """`answer` are the numbers of `choices` that are right."""
-    asked = datetime.datetime.strptime(row["question_date"], "%Y/%m/%d").date()
+    """`answer` are the numbers of `choices` that are right; dates are 2022/07/08 or 2024-07-08."""
+    asked = datetime.date.fromisoformat(row["question_date"].replace("/", "-"))
     answers = tuple(row["choices"][int(number)] for number in row["answer"])
     found = Question(row["question_id"], row["question_sentence"], answers, asked.isoformat())
     return found, f"Today is {asked:%B %d, %Y}. "
@@ -73,11 +73,11 @@ def read_dated_qa(
     for where, row in numbered_rows(path):
         try:
             question, beginning = FORMS[form](row)
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError, OSError) as e:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as e:
             raise UserError(f"{where}: not a line of {form} ({e!r}).") from e
         texts = question.id, question.question, question.date, *question.answers
         if not question.answers or not all(isinstance(t, str) and t.strip() for t in texts):
-            raise UserError(f"{where}: id, question, date and answers of {form} must be text.")
+            raise UserError(f"{where}: id, question, date, answers must be text; remove the line.")
         if _NONE in (answer.lower() for answer in question.answers):
             raise UserError(f"{where}: {_NONE!r} is no answer; give the file without '_nota'.")
         if question.date.startswith(year):

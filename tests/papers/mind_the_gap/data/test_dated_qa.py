@@ -7,6 +7,7 @@ import pytest
 
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.facts.questions import read_questions
+from ckl_jax.papers.mind_the_gap.data.dated_qa import read_dated_qa
 
 OSLO = {"wikidata_id": "Q1", "name": "Ann Oslo"}
 ROWS = {
@@ -65,6 +66,13 @@ def test_a_published_line_becomes_a_dated_question(tmp_path, form, dated):
     assert (found.question, found.answers, found.date) == (beginning + expected[0], *expected[1:])
 
 
+def test_days_of_realtimeqa_since_2024_have_dashes(tmp_path):
+    path = tmp_path / "qa.jsonl"
+    path.write_text(json.dumps({**ROWS["realtimeqa"], "question_date": "2024-03-22"}))
+    (found,) = read_dated_qa(path, "realtimeqa", dated=True)
+    assert found.date == "2024-03-22" and found.question.startswith("Today is March 22, 2024. ")
+
+
 def test_templama_as_its_script_writes_it_compressed_and_by_year(tmp_path, capsys):
     source, out = tmp_path / "val.json.gz", tmp_path / "questions.jsonl"
     rows = [{**ROWS["templama"], "answer": OSLO, "date": str(y), "id": f"a{y}"} for y in (2014, 15)]
@@ -88,7 +96,9 @@ def test_templama_as_its_script_writes_it_compressed_and_by_year(tmp_path, capsy
         ("streamingqa", {"evidence_ts": "2018"}, "line 1: not a line of streamingqa (TypeError"),
         ("streamingqa", {"evidence_ts": 10**20}, "not a line of streamingqa"),
         ("realtimeqa", {"answer": ["4"]}, "not a line of realtimeqa (IndexError"),
-        ("realtimeqa", {"question_date": "2022-07-08"}, "not a line of realtimeqa (ValueError"),
+        ("realtimeqa", {"question_date": "8 July"}, "not a line of realtimeqa (ValueError"),
+        ("realtimeqa", {"question_date": 2022}, "not a line of realtimeqa (AttributeError"),
+        ("realtimeqa", {"question_sentence": ""}, "must be text; remove the line"),
         ("realtimeqa", {"choices": ["a", "None of the above"]}, "give the file without '_nota'"),
         ("templama", None, "not a line of templama (KeyError('answer'))"),
     ],
