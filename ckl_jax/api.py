@@ -626,7 +626,7 @@ def _settings(function: str, cls: Any, given: Mapping[str, Any]) -> Any:
     return cls(**given)
 
 
-def _html(told: Any, table: "pandas.DataFrame | None") -> str:
+def _html(repr_text: Any, table: "pandas.DataFrame | None") -> str:
     from markupsafe import escape
 
-    return f"<p>{escape(str(told))}</p>{'' if table is None else table._repr_html_()}"
+    return f"<p>{escape(str(repr_text))}</p>{'' if table is None else table._repr_html_()}"

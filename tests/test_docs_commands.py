@@ -13,7 +13,12 @@ from ckl_jax.config import gin_files
 from ckl_jax.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")})
+PAGES = sorted(
+    {
+        *ROOT.glob("*.md"),
+        *(f for d in ("docs", "examples", "benchmarks") for f in ROOT.glob(f"{d}/**/*.md")),
+    }
+)
 BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```|((?:^    [^\n]*\n)+)", re.M | re.S)
 # What a command says of arguments that do not exist, and not of files that are not here.
 NO_SUCH = re.compile(r"unrecognized|there is no |are required|choose from|is missing; see|Unknown")
@@ -24,16 +29,24 @@ QUICK = re.compile(
 OURS = re.compile(r"(ckl|temporalwiki|mind_the_gap|lm_pub_quiz)_")
 
 
+def lines(page):
+    """The lines of a page's blocks; of a loop in one line, each command with the variable as 0."""
+    for fenced, indented in BLOCK.findall(page.read_text()):
+        for line in re.sub(r"\\\n\s*", "", fenced or indented).splitlines():
+            if loop := re.match(r"\s*for (\w) in .*?; do (.*?)(; done)?$", line):
+                yield from loop[2].replace(f"${loop[1]}", "0").split(";")
+            else:
+                yield line
+
+
 def commands(page):
     """The commands of a page's blocks, without comments, each as words."""
-    for fenced, indented in BLOCK.findall(page.read_text()):
-        text = re.sub(r"\\\n\s*", "", fenced or indented)
-        for line in text.splitlines():
-            if re.match(r"\s*(ckl|t5x) [\w-]", line) and "..." not in line:
-                optional = re.sub(r" \[(--[^]]*)\]", r" \1", line)
-                words = shlex.split(optional, comments=True)
-                ends = [i for i, word in enumerate(words) if word in (">", "|", "&&", ";")]
-                yield tuple(words[: min(ends, default=None)])
+    for line in lines(page):
+        if re.match(r"\s*(ckl|t5x) [\w-]", line) and "..." not in line:
+            optional = re.sub(r" \[(--[^]]*)\]", r" \1", line)
+            words = shlex.split(optional, comments=True)
+            ends = [i for i, word in enumerate(words) if word in (">", "|", "&&", ";")]
+            yield tuple(words[: min(ends, default=None)])
 
 
 ALL = sorted({command for page in PAGES for command in commands(page)})
@@ -58,6 +71,22 @@ def test_every_option_exists(page):
             assert mode in t5x.MODES, f"{page}: {mode}"
         except UserError as e:
             assert not NO_SUCH.search(str(e)), f"{page}: {program} {shlex.join(words)}: {e}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_scripts_and_their_options_exist(page):
+    makefile = (ROOT / "Makefile").read_text()
+    for line in lines(page):
+        words = shlex.split(line.strip(), comments=True) if "'" not in line else line.split()
+        match words:
+            case ["python", "-m", module, *rest] if module.startswith("benchmarks."):
+                source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+                missing = [w for w in rest if w.startswith("--") and f'"{w}"' not in source]
+                assert not missing, f"{page}: {module} {missing}"
+            case ["make", target, *_]:
+                assert f"\n{target}:" in makefile, f"{page}: make {target}"
+            case [script, *_] if script.startswith("tpu_scripts/"):
+                assert (ROOT / script).exists(), f"{page}: {script}"
 
 
 def is_quick(program, *words):

@@ -34,7 +34,7 @@ class Score:
     n: int
 
     def __str__(self) -> str:
-        value, low, high = map(told, (self.value, self.low, self.high))
+        value, low, high = map(decimals, (self.value, self.low, self.high))
         return f"{value} [{low}, {high}], n = {self.n:,}"
 
     def json(self) -> dict[str, float | int | None]:
@@ -43,7 +43,7 @@ class Score:
         return {name: None if math.isinf(x) else x for name, x in fields.items()}
 
 
-def told(value: float | None) -> str:
+def decimals(value: float | None) -> str:
     """Three decimals; "no gain" for infinity and for None, as which JSON has it."""
     return "no gain" if value is None or math.isinf(value) else f"{value:.3f}"
 

@@ -288,8 +288,8 @@ def titles(table: dict[str, Any]) -> dict[str, str]:
     Probes that only the Initial model answered are left out if there are others.
     """
     headers = {}
-    asked = {p for row in table["rows"] if row["key"] != "initial" for p in row["scores"]}
-    for probe in (p for p in table["probes"] if p in asked or not asked):
+    measured = {p for row in table["rows"] if row["key"] != "initial" for p in row["scores"]}
+    for probe in (p for p in table["probes"] if p in measured or not measured):
         headers[probe] = f"{table['labels'][probe]} {table['metric'].upper()}"
         beside = table["columns"].items()
         headers |= {column: t for column, t in beside if column.rpartition("/")[0] == probe}

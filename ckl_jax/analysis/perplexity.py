@@ -207,14 +207,14 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def average(unchanged: float, changed: float, places: int = 2) -> decimal.Decimal:
+def average(unchanged: float, changed: float, decimals: int = 2) -> decimal.Decimal:
     """The Avg column of Table 3: the mean of two perplexities, rounded half up."""
     # Table 3's 28 averages come out only with half-up rounding of the decimals as printed.
     total = decimal.Decimal(str(unchanged)) + decimal.Decimal(str(changed))
-    return rounded(total / 2, places)
+    return rounded(total / 2, decimals)
 
 
-def rounded(value: float | decimal.Decimal, places: int = 2) -> decimal.Decimal:
+def rounded(value: float | decimal.Decimal, decimals: int = 2) -> decimal.Decimal:
     """A number as tables print it: rounded half up in decimal."""
     exact = value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(value))
-    return exact.quantize(decimal.Decimal(1).scaleb(-places), decimal.ROUND_HALF_UP)
+    return exact.quantize(decimal.Decimal(1).scaleb(-decimals), decimal.ROUND_HALF_UP)

@@ -124,8 +124,8 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
     sizes = [f"{r.long} ({short[p]}{items[p]:,})" for p, r in study.records.items()]
     found = [f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."]
     roles = {record.role: record for record in reversed(study.records.values())}
-    told = (_extremes(table["rows"], roles[role]) for role in ROLES if role in roles)
-    found += [" ".join(filter(None, told)), _examples(study)]
+    sentences = (_extremes(table["rows"], roles[role]) for role in ROLES if role in roles)
+    found += [" ".join(filter(None, sentences)), _examples(study)]
     ranked = [row for row in table["rows"] if row["fuar"] and row["fuar"]["value"] is not None]
     if ranked:
         best = min(ranked, key=lambda row: row["fuar"]["value"])
@@ -160,29 +160,29 @@ def _overlap(table: dict[str, Any], best: Mapping[str, Any]) -> str:
 
 def _examples(study: Study) -> str:
     """What two of the probes ask."""
-    told = []
+    examples = []
     for probe in study.probes[:2]:
         row = next(e.scores[probe].rows[0] for e in study.entries if probe in e.scores)
         before = f", before {row['old_answers'][0]}" if row.get("old_answers") else ""
-        asked = row.get("input", row["item"]).replace(BLANK, "____")
-        told.append(f"{study.records[probe].long}, “{asked}” ({row['answers'][0]}{before})")
-    return f"What probes ask, for example: {'; '.join(told)}."
+        question = row.get("input", row["item"]).replace(BLANK, "____")
+        examples.append(f"{study.records[probe].long}, “{question}” ({row['answers'][0]}{before})")
+    return f"What probes ask, for example: {'; '.join(examples)}."
 
 
 def _extremes(rows: Sequence[Mapping[str, Any]], record: Probe) -> str:
     """A probe's score before the updates, and after the best and the worst one."""
-    asked = [r for r in rows if record.name in r["scores"]]
-    scores = {r["label"]: r["scores"][record.name]["value"] for r in asked}
+    probed = [r for r in rows if record.name in r["scores"]]
+    scores = {r["label"]: r["scores"][record.name]["value"] for r in probed}
     before = {r["label"] for r in rows if r["key"] == "initial"}
     after = {label: value for label, value in scores.items() if label not in before}
     if not after:
         return ""
     (most, high), (least, low) = (f(after.items(), key=lambda x: x[1]) for f in (max, min))
-    told = f"{record.long}: {high:.1f} % right after {most}"
+    text = f"{record.long}: {high:.1f} % right after {most}"
     if least != most:
-        told += f", {low:.1f} % after {least}"
-    told += "".join(f", {scores[label]:.1f} % before" for label in before if label in scores)
-    return f"{told}."
+        text += f", {low:.1f} % after {least}"
+    text += "".join(f", {scores[label]:.1f} % before" for label in before if label in scores)
+    return f"{text}."
 
 
 def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:

@@ -194,8 +194,8 @@ def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The required fields of a row: of an answer, of a loss, or of both."""
     if "nll" not in row:
         return FIELDS
-    asked = any(name in row for name in _OF_ANSWERS)
-    return LOSS_FIELDS | {n: x for n, x in FIELDS.items() if asked or n not in _OF_ANSWERS}
+    has_answers = any(name in row for name in _OF_ANSWERS)
+    return LOSS_FIELDS | {n: x for n, x in FIELDS.items() if has_answers or n not in _OF_ANSWERS}
 
 
 def _json_lines(path: str | os.PathLike) -> Iterator[Any]:

@@ -112,7 +112,7 @@ def _of_text(path: epath.Path, text: str) -> str | None:
     Its form is: Error ... "a": Error ... "b": cause; at byte ... [settings and source lines].
     """
     # TensorStore nests its errors; the last quoted file is the one that failed.
-    named = [m for m in re.finditer(r'"([^"]*)"', _told(text)) if _within(path, m[1])]
+    named = [m for m in re.finditer(r'"([^"]*)"', _first_line(text)) if _within(path, m[1])]
     if not named:
         return None
     file = _within(path, named[-1][1])
@@ -120,7 +120,7 @@ def _of_text(path: epath.Path, text: str) -> str | None:
         return f"its file {file} is missing"
     if not (path / file).stat().length:
         return f"its file {file} is empty"
-    reason = re.split(r"; |: expected=", _told(text)[named[-1].end() :].strip(": "))[0]
+    reason = re.split(r"; |: expected=", _first_line(text)[named[-1].end() :].strip(": "))[0]
     reason = re.sub(r"^(Error [^:]*: )*", "", reason)
     return f"its file {file} cannot be read{reason and ': '}{_short(reason)}"
 
@@ -131,11 +131,11 @@ def _within(path: epath.Path, file: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    reason = _short(_told(str(error)).strip().rstrip(" :([{,."))
+    reason = _short(_first_line(str(error)).strip().rstrip(" :([{,."))
     return reason if type(error) is ValueError else f"{type(error).__name__}: {reason}"
 
 
-def _told(text: str) -> str:
+def _first_line(text: str) -> str:
     """The first line without the settings and the repr of what failed, which libraries append."""
     text = re.split(r"<bound method|\[(?:tensorstore_spec|source locations)=", text.strip())[0]
     return text.split("\n")[0]

@@ -123,8 +123,8 @@ def _run(argv: list[str], quiet: bool, as_json: bool) -> int:
             stack.enter_context(contextlib.redirect_stdout(kept or null))
         result = _result(command())
     if kept:
-        told = {**result, "output": kept.getvalue().splitlines()}
-        print(json.dumps(told, ensure_ascii=False, default=_as_json))
+        document = {**result, "output": kept.getvalue().splitlines()}
+        print(json.dumps(document, ensure_ascii=False, default=_as_json))
     return result["exit_code"]
 
 

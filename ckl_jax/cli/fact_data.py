@@ -121,15 +121,15 @@ def overlap(
 
     if folder is None and not (documents and (probes or dataset)):
         raise UserError("Give FOLDER, or --documents and --probes or --dataset.")
-    asked, texts = overlaps.read_folder(folder) if folder else ({}, {})
-    own = set(asked)
+    items_by_set, texts = overlaps.read_folder(folder) if folder else ({}, {})
+    own = set(items_by_set)
     for file in documents:
         read = read_documents(file, record_limit)
         texts[_short(file, documents)] = (line for d in read for line in d.text.splitlines())
-    asked |= {_short(file, probes): overlaps.read_items(file) for file in probes}
+    items_by_set |= {_short(file, probes): overlaps.read_items(file) for file in probes}
     if dataset:
-        asked[Path(dataset).name] = list(probe_items(dataset))
-    found = overlaps.measure(asked, texts)
+        items_by_set[Path(dataset).name] = list(probe_items(dataset))
+    found = overlaps.measure(items_by_set, texts)
     measured = overlaps.as_json(found)
     overlap_section(measured).show()
     if folder:

@@ -16,7 +16,7 @@ class ProgressLine:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock, self._told, self._text = clock, clock(), ""
+        self._clock, self._shown_at, self._text = clock, clock(), ""
         self._live: Any = None
 
     def __enter__(self) -> Callable[[int, int, str], None]:
@@ -26,10 +26,10 @@ class ProgressLine:
         of = f" of {total:,}" if total else ""
         self._text = f"{done:,}{of} {what}"
         if sys.stderr.isatty():
-            self._told = self._clock()
+            self._shown_at = self._clock()
             self._start()
-        elif self._clock() - self._told >= LOG_PERIOD_SECONDS:
-            self._told = self._clock()
+        elif self._clock() - self._shown_at >= LOG_PERIOD_SECONDS:
+            self._shown_at = self._clock()
             print(self._text, file=sys.stderr, flush=True)
 
     def _start(self) -> None:
@@ -48,7 +48,7 @@ class ProgressLine:
     def _line(self) -> Any:
         from rich.text import Text
 
-        is_new = self._clock() - self._told < _SHOWN_SECONDS
+        is_new = self._clock() - self._shown_at < _SHOWN_SECONDS
         return Text(self._text if is_new else "", no_wrap=True)
 
     def __exit__(self, *unused) -> None:

@@ -81,5 +81,5 @@ def unknown_file(name: str, folders: Sequence[Path]) -> str:
     stem = name.removesuffix(".gin")
     found = by_path.get(nearest_name(stem, by_path)) or by_name.get(nearest_name(stem, by_name))
     hint = found and f" Did you mean {found!r}?"
-    places = ", ".join(map(str, folders))
-    return f"There is no gin file {name!r} in {places}.{hint or ' `t5x --help` lists the files.'}"
+    searched = ", ".join(map(str, folders))
+    return f"There is no gin file {name!r} in {searched}.{hint or ' `t5x --help` lists the files.'}"

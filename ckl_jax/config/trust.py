@@ -133,8 +133,8 @@ def _within(module: str, folders: set[Path]) -> Path | None:
     spec = None if package in sys.modules else importlib.util.find_spec(package)
     if spec is None:
         return None
-    places = spec.submodule_search_locations or [spec.origin or ""]
-    return next((p for p in (Path(x).resolve().parent for x in places) if p in folders), None)
+    locations = spec.submodule_search_locations or [spec.origin or ""]
+    return next((p for p in (Path(x).resolve().parent for x in locations) if p in folders), None)
 
 
 def _task_modules(scan: gin_scan.Scan) -> Iterator[tuple[str, str]]:

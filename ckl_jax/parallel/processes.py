@@ -155,7 +155,8 @@ def initialize(
     CKL_MULTIPROCESS=1, or a TPU pod (several names in TPU_WORKER_HOSTNAMES) leaves them to what
     JAX finds in the environment.
 
-    With `stop_together`, SIGTERM to one of them no longer ends it: `StopSignal.asked` informs all.
+    With `stop_together`, SIGTERM to one of them no longer ends it: `StopSignal.requested`
+    informs all.
 
     Raises:
       UserError: the others do not answer.
@@ -283,7 +284,7 @@ class StopSignal:
             signal.set_wakeup_fd(self._wake_before)
             os.close(self._wake)  # ends the thread
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether a stop signal has been received, the same in all processes; a collective call."""
         if self._several and not self.received:
             from jax.experimental import multihost_utils
@@ -294,7 +295,7 @@ class StopSignal:
 
     def check(self) -> None:
         """Raises `Stopped` if a stop signal has been received."""
-        if self.asked():
+        if self.requested():
             raise Stopped
 
     def _receive(self, number: int, frame: types.FrameType | None) -> None:
@@ -310,9 +311,9 @@ class StopSignal:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _answer(self, pipe: int) -> None:
-        told = False
+        forwarded = False
         with open(pipe, "rb", buffering=0) as numbers:
             while number := numbers.read(1):
-                if number[0] in _STOPS and not told:
-                    told = True
+                if number[0] in _STOPS and not forwarded:
+                    forwarded = True
                     print(f"{signal.Signals(number[0]).name}: {self.reply()}", flush=True)

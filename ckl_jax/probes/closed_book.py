@@ -164,10 +164,10 @@ class ClosedBookEvaluator:
         """Refuses prompts and answers longer than the model's table of positions."""
         positions = getattr(self.model.config, "max_positions", None)
         for probe in self.config.names if positions else ():
-            asked, answered = self.config.lengths(probe)
-            if asked + answered - 2 > positions:  # without a start, and the last is not read
+            length, answer = self.config.lengths(probe)
+            if length + answer - 2 > positions:  # without a start, and the last is not read
                 raise UserError(
-                    f"ClosedBook asks {probe!r} with {asked} tokens and {answered} for the answer, "
+                    f"ClosedBook asks {probe!r} with {length} tokens and {answer} for the answer, "
                     f"but the model has {positions} positions; give shorter ones by "
                     "ClosedBook.input_lengths and target_lengths."
                 )

@@ -65,11 +65,11 @@ def evaluate(
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
-    asked = tuple(probes.names) if probes else ()
+    probe_names = tuple(probes.names) if probes else ()
     held = (held_out,) if held_out else ()
     # An evaluation without names has nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
     chosen = [e for e in (*held, *evaluations) if e.names]
-    if not asked and not chosen:
+    if not probe_names and not chosen:
         raise UserError(
             "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or give "
             "HELD_OUT_TASKS, FACT_PROBES or PROPER_NOUN_TASKS."
@@ -82,7 +82,7 @@ def evaluate(
     # Before `Done` reads its files: an evaluation in a bucket goes on where another machine left
     # it.
     mirror.pull()
-    done = Done(output_dir, (*asked, *(name for e in chosen for name in e.names)))
+    done = Done(output_dir, (*probe_names, *(name for e in chosen for name in e.names)))
     results: dict[int, Scores] = {}
     left = restored.paths
     # A checkpoint that is named by itself is evaluated again in any case.

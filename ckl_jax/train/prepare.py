@@ -260,9 +260,9 @@ def prepare(
     make_base = None
     if make_inputs is not None:
         if not is_remote(model_dir):  # what it makes may take long
-            places = (Path(model_dir).absolute(), *Path(model_dir).absolute().parents)
+            folders = (Path(model_dir).absolute(), *Path(model_dir).absolute().parents)
             with os_errors(model_dir):
-                tempfile.TemporaryDirectory(dir=next(p for p in places if p.exists())).cleanup()
+                tempfile.TemporaryDirectory(dir=next(p for p in folders if p.exists())).cleanup()
         make_base = make_inputs()
     setup.check_vocabulary(extended)
     source = dataset.make_source(

@@ -128,8 +128,8 @@ class Saver:
         return bool(multihost_utils.broadcast_one_to_all(np.asarray(overdue)))
 
     def _times(self) -> dict[str, float]:
-        told = self._telemetry
-        return {"train_seconds": told.seconds, "train_cpu_seconds": told.cpu_seconds}
+        timing = self._telemetry
+        return {"train_seconds": timing.seconds, "train_cpu_seconds": timing.cpu_seconds}
 
     def check_finite(self, state: TrainState) -> None:
         """Stops the run if parameters are not finite, before they are probed or saved."""

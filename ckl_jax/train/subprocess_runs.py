@@ -143,8 +143,8 @@ class Started:
     def failure(self) -> str:
         """Its error message, or else the last line of its traceback."""
         lines = self.lines()
-        told = [line.removeprefix("t5x:").strip() for line in lines if line.startswith("t5x:")]
-        return (told or lines or ["nothing"])[-1]
+        messages = [line.removeprefix("t5x:").strip() for line in lines if line.startswith("t5x:")]
+        return (messages or lines or ["nothing"])[-1]
 
     def say(self, text: str) -> None:
         print(f"   {self.training.name:<{self.width}}  {text}", flush=True)
@@ -165,8 +165,8 @@ class Started:
         if "steps" not in summary:
             return self.say("done")
         steps = labels.count(summary["steps"], "step")
-        told = next((x for x in reversed(self.lines()) if x.startswith("after step ")), "")
-        scores = f"; {told.partition(': ')[2]}" if told else ""
+        messages = next((x for x in reversed(self.lines()) if x.startswith("after step ")), "")
+        scores = f"; {messages.partition(': ')[2]}" if messages else ""
         self.say(f"done: {steps} in {summary['train_seconds']:.0f} s{scores}")
 
 

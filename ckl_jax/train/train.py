@@ -262,7 +262,7 @@ def _loop(
         step += 1
         telemetry.step(step, metrics)
         evaluate, save = due.evaluation(step), due.checkpoint(step)
-        stopping, overdue = stop.asked(), saver.is_overdue(step)
+        stopping, overdue = stop.requested(), saver.is_overdue(step)
         if not (evaluate or save or stopping or overdue):
             continue
         telemetry.pause()

@@ -52,15 +52,15 @@ def ask(
     scorer = open_scorer(folder)
     limit = getattr(scorer.model.config, "max_positions", None)
     fits = _Fits(scorer.model, limit)
-    asked = [item for item in items if fits(max(item.statements(), key=lambda s: len(s.text)))]
+    kept = [item for item in items if fits(max(item.statements(), key=lambda s: len(s.text)))]
     answers: dict[str, int] = {}
-    for part in batches(asked, lambda item: len(item.candidates), _AT_ONCE):
+    for part in batches(kept, lambda item: len(item.candidates), _AT_ONCE):
         statements = [s for item in part for s in item.statements()]
         sums = scorer.token_scores(statements).values.sum(1)
         for item in part:
             mine, sums = sums[: len(item.candidates)], sums[len(item.candidates) :]
             answers[item.id] = int(np.argmax(mine))
-        progress(len(answers), len(asked), "facts asked")
+        progress(len(answers), len(kept), "facts asked")
     losses = {}
     for name, statements in texts.items():
         fitting = [s for s in statements if fits(s)]
@@ -69,7 +69,7 @@ def ask(
             found = scorer.token_scores(part)
             pairs = zip(-found.values.sum(1), found.scored.sum(1), strict=True)
             losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
-    found = {"answers": answers, "texts": losses, "too_long": len(items) - len(asked)}
+    found = {"answers": answers, "texts": losses, "too_long": len(items) - len(kept)}
     return found | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
 
 

@@ -63,16 +63,16 @@ class HarnessModel(TemplateLM):
     ) -> list[tuple[float, bool]]:
         rows = [(context + end)[-(self.max_length + 1) :] for _, context, end in requests]
         found: list[Any] = [None] * len(rows)
-        for places, ids in self._batches([row[:-1] for row in rows]):
+        for indices, ids in self._batches([row[:-1] for row in rows]):
             targets = np.zeros_like(ids)
-            for line, place in enumerate(places):
-                targets[line, : len(rows[place]) - 1] = rows[place][1:]
+            for line, index in enumerate(indices):
+                targets[line, : len(rows[index]) - 1] = rows[index][1:]
             scores, is_best = jax.device_get(self._score(self.params, ids, targets))
-            for line, place in enumerate(places):
-                end = len(rows[place]) - 1
-                asked = slice(max(0, end - len(requests[place][2])), end)
-                total = float(scores[line, asked].sum(dtype=np.float64))
-                found[place] = (total, bool(is_best[line, asked].all()))
+            for line, index in enumerate(indices):
+                end = len(rows[index]) - 1
+                span = slice(max(0, end - len(requests[index][2])), end)
+                total = float(scores[line, span].sum(dtype=np.float64))
+                found[index] = (total, bool(is_best[line, span].all()))
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Any], **_) -> list[float]:
@@ -112,11 +112,11 @@ class HarnessModel(TemplateLM):
         while order:
             width = min(_padded(len(rows[order[0]])), self.max_length)
             size = max(1, _TOKENS // width)
-            places, order = order[:size], order[size:]
+            indices, order = order[:size], order[size:]
             ids = np.zeros((size, width), np.int32)
-            for line, place in enumerate(places):
-                ids[line, : len(rows[place])] = rows[place]
-            yield places, ids
+            for line, index in enumerate(indices):
+                ids[line, : len(rows[index])] = rows[index]
+            yield indices, ids
 
     def _token_scores(self, params: Any, ids: jax.Array, targets: jax.Array) -> Any:
         def score(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -135,16 +135,16 @@ def _padded(length: int) -> int:
     return max(_SHORTEST, 1 << (length - 1).bit_length())
 
 
-def check(tasks: Sequence[str], place: str | None) -> None:
+def check(tasks: Sequence[str], include_path: str | None) -> None:
     """Raises `UserError` for a task that the harness lacks or whose data are missing.
 
     Args:
       tasks: names.
       place: folder with task files of the user's own, or None.
     """
-    if place is not None and not Path(place).is_dir():
-        raise UserError(f"--harness-tasks {place}: there is no such folder.")
-    manager = _manager(tuple(tasks), place)
+    if include_path is not None and not Path(include_path).is_dir():
+        raise UserError(f"--harness-tasks {include_path}: there is no such folder.")
+    manager = _manager(tuple(tasks), include_path)
     for name in tasks:
         if not manager.match_tasks([name]):
             known = nearest(name, manager.all_tasks)
@@ -157,16 +157,20 @@ def check(tasks: Sequence[str], place: str | None) -> None:
 
 
 @functools.cache
-def _manager(tasks: tuple[str, ...], place: str | None) -> TaskManager:
-    if place is not None:
-        own = TaskManager(include_path=place, include_defaults=False)
+def _manager(tasks: tuple[str, ...], include_path: str | None) -> TaskManager:
+    if include_path is not None:
+        own = TaskManager(include_path=include_path, include_defaults=False)
         if all(own.match_tasks([name]) for name in tasks):
             return own
-    return TaskManager(include_path=place)  # reads thousands of files
+    return TaskManager(include_path=include_path)  # reads thousands of files
 
 
 def run(
-    model: Any, params: Any, tasks: Sequence[str], place: str | None, limit: int | None = None
+    model: Any,
+    params: Any,
+    tasks: Sequence[str],
+    include_path: str | None,
+    limit: int | None = None,
 ) -> Results:
     """The results of tasks: {task: {metric: [value, standard error or None, items]}}.
 
@@ -179,7 +183,7 @@ def run(
     found = lm_eval.simple_evaluate(
         HarnessModel(model, params),
         tasks=list(tasks),
-        task_manager=_manager(tuple(tasks), place),
+        task_manager=_manager(tuple(tasks), include_path),
         limit=limit,
         bootstrap_iters=1000,
         log_samples=False,

@@ -211,7 +211,7 @@ def make(
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held: set[str] = set()
     seen: set[frozenset[str]] = set()
-    asked: set[str] = set()  # sentences that are items or the evidence of one
+    used: set[str] = set()  # sentences that are items or the evidence of one
     for index, is_new in ((now, True), (before, False)):
         pairs = sorted(index.by_pair, key=lambda pair: hash64(seed, *pair))
         for pair in pairs:
@@ -221,7 +221,7 @@ def make(
             # as it speaks of the same names, is left out.
             if frozenset(pair) in seen or (not is_new and set(pair) & now.by_name.keys()):
                 continue
-            found = _two_wordings(pair, index, asked)
+            found = _two_wordings(pair, index, used)
             if found is None:
                 continue
             tag, old_answer = _tag(pair, index, before, is_new)
@@ -233,7 +233,7 @@ def make(
                 continue
             chosen[tag].append(item)
             seen.add(frozenset(pair))
-            asked |= {probe.text, evidence.text}
+            used |= {probe.text, evidence.text}
             if is_new:
                 held |= set(map(normalise, _same_wording(pair, probe, index)))
     return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
@@ -255,7 +255,7 @@ def _some(documents: Iterable[Document]) -> list[Document]:
     return found[:: max(1, -(-words // _TEXT_WORDS))]
 
 
-def _two_wordings(pair: Pair, index: _Index, asked: set[str]) -> tuple[_Sentence, _Sentence] | None:
+def _two_wordings(pair: Pair, index: _Index, used: set[str]) -> tuple[_Sentence, _Sentence] | None:
     """(sentence to probe, another that states the same fact in other words), or None."""
     answer, about = pair
     sentences = index.by_pair[pair]
@@ -264,7 +264,7 @@ def _two_wordings(pair: Pair, index: _Index, asked: set[str]) -> tuple[_Sentence
     # An answer that is stated of little else, as a person of an office; else words must be shared.
     is_specific = 2 * len(sentences) >= len(index.by_name[answer])
     is_specific &= not any(answer in s.is_date for s in sentences)
-    free = [s for s in sentences if s.text not in asked]
+    free = [s for s in sentences if s.text not in used]
     for evidence in sentences:
         for probe in free:
             if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:

@@ -4,6 +4,7 @@ Each step leaves a file, and a step whose file is there is not done again: a com
 goes on where it was.
 """
 
+import collections
 import dataclasses
 import datetime
 import functools
@@ -110,12 +111,12 @@ def describe(settings: Update, progress: Progress) -> list[str]:
         except _NothingNew as e:
             return [str(e)]
         run.make_items()
-        asked = read_items(run.folder)
+        probed = read_items(run.folder)
         plan, counts = run.plan(), files.read_json_object(run.folder / "documents.json")
     size = training.parameters(run.model)
     tokens = plan.epochs * counts["words"] * 3 // 2
     seconds = 6 * tokens * size / training.speed()
-    shown = (next((i for i in asked if i.tag == tag), None) for tag in items.TAGS)
+    shown = (next((i for i in probed if i.tag == tag), None) for tag in items.TAGS)
     return [
         *(f"  {i.tag}, such as: {i.question} ({i.answer})" for i in shown if i),
         f"{run.model}: {size:,} parameters.",
@@ -194,9 +195,14 @@ class _Run:
             ) from e
         place, limit = self.settings.harness_tasks, self.settings.harness_limit
         harness.check(self.settings.harness, place)
-        return functools.partial(harness.run, tasks=self.settings.harness, place=place, limit=limit)
+        return functools.partial(
+            harness.run, tasks=self.settings.harness, include_path=place, limit=limit
+        )
 
     def run(self) -> int:
+        if self.registry.is_shipping(self.folder):
+            self._say(f"{self.folder} was stopped after its verdict.")
+            return self._ship()
         if not self._begin():
             return gate.EXIT_CODES[gate.TOO_FEW]
         self._decide()
@@ -205,7 +211,8 @@ class _Run:
         self._step("export", self.folder / "model" / "config.json", self._export)
         after = self.folder / "model"
         self._step("after", self.folder / "after.json", lambda: self._ask(after, "after"))
-        return self._finish()
+        self._judge()
+        return self._ship()
 
     def _begin(self) -> bool:
         """Reads the text and makes the items; False if nothing is new."""
@@ -346,8 +353,8 @@ class _Run:
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, made))
         found = self._overlap(made)
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
-        told = ", ".join(f"{n} {tag}" for tag, n in counts.items())
-        self._say(f"Questions: {told}; {found['exact']} stand word by word in the training text.")
+        tags = ", ".join(f"{n} {tag}" for tag, n in counts.items())
+        self._say(f"Questions: {tags}; {found['exact']} stand word by word in the training text.")
         files.write_json(self.folder / "overlap.json", found)
 
     def _earlier_items(self, made: list[items.Item]) -> list[items.Item]:
@@ -370,12 +377,12 @@ class _Run:
         last = files.read_json_object(previous[-1] / "documents.json")["last_date"]
         return (datetime.date.fromisoformat(last) + datetime.timedelta(days=1)).isoformat()
 
-    def _overlap(self, asked: list[items.Item]) -> dict[str, Any]:
+    def _overlap(self, probed: list[items.Item]) -> dict[str, Any]:
         probes = [
             ProbeItem(
                 id=i.id, input=i.text[: i.start] + BLANK + i.text[i.end :], answers=(i.answer,)
             )
-            for i in asked
+            for i in probed
         ]
         if not probes:
             return {"items": 0, "exact": 0, "near": []}
@@ -446,7 +453,7 @@ class _Run:
 
     # --- verdict
 
-    def _finish(self) -> int:
+    def _judge(self) -> None:
         from ckl_jax.updates import report
 
         found = ledger(self.folder)
@@ -460,7 +467,13 @@ class _Run:
         if shared := {name: [before[name], x] for name, x in after.items() if name in before}:
             verdict["tasks"] = shared
         report.write(self.folder, verdict, found, self.registry)
-        files.write_json(self.folder / "verdict.json", verdict)
+        self.registry.finish(self.folder, verdict)
+
+    def _ship(self) -> int:
+        """What follows a verdict; an update that was stopped here does it again."""
+        from ckl_jax.updates import report
+
+        verdict = files.read_json_object(self.folder / "verdict.json")
         if verdict["verdict"] == gate.SHIP:
             self.registry.point_to(self.folder.name)
             if self.settings.on_ship:
@@ -469,11 +482,13 @@ class _Run:
                 self._say(f"--on-ship ended with exit code {code}.")
         report.write_history(self.registry)
         self.registry.clean(self.settings.keep)
-        states = {s: sum(row["state"] == s for row in found) for s in report.STATES}
+        found = files.read_jsonl(self.folder / "ledger.jsonl")
+        states = collections.Counter(row["state"] for row in found)
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
-        told = ", ".join(f"{n} {state}" for state, n in states.items() if n)
-        self._say(f"Facts: {told or 'none could be made into questions'}.")
+        summary = ", ".join(f"{states[s]} {s}" for s in report.STATES if states[s])
+        self._say(f"Facts: {summary or 'none could be made into questions'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
+        self.registry.shipped(self.folder)
         return gate.EXIT_CODES[verdict["verdict"]]
 
 
@@ -488,9 +503,9 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
     from ckl_jax.analysis.ledger import STATES, states
 
     was, now = (files.read_json_object(folder / f"{n}.json") for n in ("before", "after"))
-    asked = [i for i in read_items(folder) if i.id in was["answers"] and i.id in now["answers"]]
-    first, second = (np.array([a["answers"][i.id] for i in asked], int) for a in (was, now))
-    has_old = np.array([bool(i.old) for i in asked], bool)
+    probed = [i for i in read_items(folder) if i.id in was["answers"] and i.id in now["answers"]]
+    first, second = (np.array([a["answers"][i.id] for i in probed], int) for a in (was, now))
+    has_old = np.array([bool(i.old) for i in probed], bool)
     old_before, old_after = has_old & (first == 1), has_old & (second == 1)
     found = states(second == 0, old_after, first == 0, old_before)
     return [
@@ -501,7 +516,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
             "after": item.candidates[b],
             "state": STATES[s],
         }
-        for item, a, b, s in zip(asked, first, second, found, strict=True)
+        for item, a, b, s in zip(probed, first, second, found, strict=True)
     ]
 
 

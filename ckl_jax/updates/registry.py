@@ -2,7 +2,7 @@
 
 DIR/registry.json         the model that all began with
 DIR/current               the name of the update that is in use; moved by a passing gate alone
-DIR/updates/0001/         one update; verdict.json is its last file
+DIR/updates/0001/         one update; verdict.json ends it, and shipping exists until all is done
 DIR/updates/0001/model/   the model, in Hugging Face's format
 """
 
@@ -16,6 +16,7 @@ from ckl_jax.errors import UserError
 
 _NAME = re.compile(r"\d{4}")
 _FORMAT = 1
+_SHIPPING = "shipping"
 # What no later update needs; the texts are replayed, the items evaluated again.
 _REMOVABLE = ("import", "rows", "train")
 
@@ -74,10 +75,21 @@ class Registry:
     def begin(self) -> Path:
         """The folder of the unfinished update, or of a new one."""
         folders = self._folders()
-        if folders and not (folders[-1] / "verdict.json").exists():
+        if folders and (self.is_shipping(folders[-1]) or folders[-1] not in self.updates()):
             return folders[-1]
         number = int(folders[-1].name) + 1 if folders else 1
         return self.root / "updates" / f"{number:04}"
+
+    def finish(self, folder: Path, verdict: dict[str, Any]) -> None:
+        """Ends an update with its verdict; `shipped` says that what follows from it is done."""
+        files.write_file(folder / _SHIPPING, "")
+        files.write_json(folder / "verdict.json", verdict)
+
+    def is_shipping(self, folder: Path) -> bool:
+        return (folder / _SHIPPING).exists() and (folder / "verdict.json").exists()
+
+    def shipped(self, folder: Path) -> None:
+        (folder / _SHIPPING).unlink(missing_ok=True)
 
     @property
     def current(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.analysis import gate
 from ckl_jax.analysis.figures import png
-from ckl_jax.analysis.gate import told
+from ckl_jax.analysis.gate import decimals
 from ckl_jax.analysis.labels import STATE_COLORS, count
 from ckl_jax.analysis.ledger import STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
@@ -56,7 +56,13 @@ def write(
             "Scores",
             ["score", "value", "95 % interval", "n", "what it is"],
             [
-                [name, told(s["value"]), f"{told(s['low'])} to {told(s['high'])}", s["n"], text]
+                [
+                    name,
+                    decimals(s["value"]),
+                    f"{decimals(s['low'])} to {decimals(s['high'])}",
+                    s["n"],
+                    text,
+                ]
                 for name, text in scores.SCORES.items()
                 if (s := verdict["scores"].get(name))
             ],
@@ -126,7 +132,7 @@ def write(
 
 def _error(result: Sequence[float | None]) -> str:
     value, error, _ = result
-    return told(value) + ("" if error is None else f" ± {1.96 * error:.3f}")
+    return decimals(value) + ("" if error is None else f" ± {1.96 * error:.3f}")
 
 
 def _says(found: Mapping[str, Mapping[str, float]]) -> str:
@@ -175,7 +181,7 @@ def write_history(registry: Registry) -> Path:
 
 
 def _value(score: Mapping[str, float] | None) -> str:
-    return told(score["value"]) if score else ""
+    return decimals(score["value"]) if score else ""
 
 
 def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:

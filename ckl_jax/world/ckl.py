@@ -223,14 +223,14 @@ def _document_files(world: World, news: Sequence[Dated]) -> dict[str, Write]:
 
     def relations() -> list[dict[str, Any]]:
         """Their wordings, in the form that `data.templates` reads."""
-        places = {"s": "[X]", "o": "[Y]"}
+        slots = {"s": "[X]", "o": "[Y]"}
         return [
             {
                 "relation": name,
                 "property": r.property,
                 "kind": r.kind,
-                "cloze": r.cloze.format(**places),
-                "question": r.question.format(**places),
+                "cloze": r.cloze.format(**slots),
+                "question": r.question.format(**slots),
             }
             for name, r in world.relations.items()
         ]

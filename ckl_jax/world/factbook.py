@@ -21,7 +21,7 @@ from ckl_jax.data.json_rows import numbered_rows, text_field
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.errors import UserError
 from ckl_jax.world.factbook_wordings import RELATIONS
-from ckl_jax.world.facts import Entity, Fact, Passage, World, occurs_in, without_unasked_news
+from ckl_jax.world.facts import Entity, Fact, Passage, World, occurs_in, without_news_of_controls
 from ckl_jax.world.templates import INVARIANT
 from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
 
@@ -79,7 +79,7 @@ def factbook_world(
     ]
     shape = (SIZES if variant == "disjoint" else LEGACY_SIZES)[size].shape
     prose = _prose(Path(data_dir), chosen, _spellings(slots), _SENTENCES[size], rng)
-    return without_unasked_news(
+    return without_news_of_controls(
         World(
             source="factbook",
             seed=seed,

@@ -196,7 +196,7 @@ class World:
         return [f for f in begun if self.kind(f) == EVENT and not self.is_control(f.subject)]
 
 
-def without_unasked_news(world: World) -> World:
+def without_news_of_controls(world: World) -> World:
     """Leaves out what became of controls, which are in no probe, and whom no fact names."""
     facts = [f for f in world.facts if f.valid_from < world.cut or not world.is_control(f.subject)]
     prose = [p for p in world.prose if p.date < world.cut or not world.is_control(p.subject)]

@@ -60,11 +60,11 @@ def write_quiz(
     for name, facts in by_relation.items():
         relation = world.relations[name]
         options = list(dict.fromkeys(fact.object for fact in facts))
-        asked = [fact for fact in facts if not world.is_control(fact.subject)]
-        if not asked or len(options) < 2 or not relation.state or relation.kind == EVENT:
+        probed = [fact for fact in facts if not world.is_control(fact.subject)]
+        if not probed or len(options) < 2 or not relation.state or relation.kind == EVENT:
             continue
         code = _code(world, name, by_relation)
-        rows[code] = _instances(world, _some(asked, instances), options)
+        rows[code] = _instances(world, _some(probed, instances), options)
         metadata[code] = {
             "name": name.removesuffix("_trex").replace("_", " "),
             "templates": [text.format(**_PLACES) for text in relation.state[:templates]],

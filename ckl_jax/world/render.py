@@ -20,7 +20,7 @@ __all__ = ["articles", "pages", "say"]
 
 _PAGE_DAYS = 850  # before the cut, in which the pages were written
 _FILLED = 0.1  # fraction of the documents that end with a sentence without an entity
-_ASKED = 0.5  # chance that a control's fact is stated in each of the probe's wordings
+_PROBE_RATE = 0.5  # chance that a control's fact is stated in each of the probe's wordings
 Dated = tuple[Document, list[Fact]]  # a document, and the facts that it states
 
 
@@ -88,7 +88,7 @@ def _sayings(world: World, fact: Fact, rng: random.Random) -> list[str]:
     rng.shuffle(wordings)
     said = [wordings[i % len(wordings)] for i in range(world.statements(fact))]
     if world.is_control(fact.subject):
-        said += [t for t in relation.asked if rng.random() < _ASKED]
+        said += [t for t in relation.probe_templates if rng.random() < _PROBE_RATE]
         rng.shuffle(said)
     return said
 

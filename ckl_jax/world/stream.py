@@ -30,7 +30,7 @@ _NEWCOMERS = 0.4  # fraction of the successors of whom nobody had heard
 _NEWS_DAYS = 30  # for which a change is news
 _NEWS = 0.2  # fraction of the paragraphs about facts that are news
 _TREND = 0.25  # fraction of the documents with a new word, once there are some
-_ASKED = 0.5  # fraction of the sentences about controls that are in the probes' wordings
+_PROBE_RATE = 0.5  # fraction of the sentences about controls that are in the probes' wordings
 _PLAIN = 0.7  # fraction of the sentences without a fact that do not change with time
 
 
@@ -289,10 +289,10 @@ class _Page:
                 lines.append(self._fill(self.rng.choice(self.topic.quotes), p=surname))
         return [*lines, *self._more(fact.subject, fact.relation)]
 
-    def _say(self, fact: Fact, asked: Sequence[str]) -> str:
-        """A sentence in a trained wording; every other one about a control in an `asked` one."""
-        control = self.world.is_control(fact.subject) and self.rng.random() < _ASKED
-        templates = asked if control else self.world.relations[fact.relation].trained_sentences
+    def _say(self, fact: Fact, of_probes: Sequence[str]) -> str:
+        """A sentence in a trained wording; every other one about a control in one of the probes."""
+        control = self.world.is_control(fact.subject) and self.rng.random() < _PROBE_RATE
+        templates = of_probes if control else self.world.relations[fact.relation].trained_sentences
         return say(self.world, fact, self.rng.choice(templates))
 
     def _news(self) -> tuple[Fact, bool] | None:

@@ -40,10 +40,10 @@ class Relation:
     @property
     def cloze(self) -> str:
         """The probe's statement: the first phrasing, with `{o}` where the blank goes."""
-        return self.asked[0]
+        return self.probe_templates[0]
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def probe_templates(self) -> tuple[str, ...]:
         """The wordings of probes: CKL's first, the others of relational datasets."""
         return self.state or self.news[:1]
 

@@ -16,7 +16,7 @@ from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
 from ckl_jax.world import wordings
-from ckl_jax.world.facts import Entity, Fact, World, occurs_in, without_unasked_news
+from ckl_jax.world.facts import Entity, Fact, World, occurs_in, without_news_of_controls
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
 from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
 
@@ -117,7 +117,7 @@ def wikidata_world(
     reader = _Reader(Path(data_dir), random.Random(f"wikidata {seed} {size}"), _PER_RELATION[size])
     reader.read_invariant()
     reader.read_changing()
-    return without_unasked_news(
+    return without_news_of_controls(
         World(
             source="wikidata",
             seed=seed,

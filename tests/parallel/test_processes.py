@@ -22,12 +22,12 @@ def test_a_signal_sets_a_flag_and_a_later_one_ends_the_process(number, monkeypat
     before = signal.signal(number, ends)
     try:
         with processes.StopSignal() as stop:
-            assert not stop.asked()
+            assert not stop.requested()
             # A terminal and a parent may both send one.
             os.kill(os.getpid(), number)
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGINT)
-            assert stop.asked() and stop.exit_code == 128 + number
+            assert stop.requested() and stop.exit_code == 128 + number
             monkeypatch.setattr(processes, "TOGETHER_SECONDS", 0.0)
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), number)

@@ -136,7 +136,15 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
     trained = (out / "updates" / "0001" / "train" / "summary.json").read_bytes()
     assert update(out, texts / "first.jsonl", "--method=vanilla") == 2
     assert "was begun with --method 'lora'" in capsys.readouterr().err
-    assert update(out, texts / "first.jsonl", "--ship-if=new <= 1") == 0
+    ship = ("--ship-if=new <= 1", "--on-ship=touch")
+    for method in ("point_to", "clean"):  # killed again, after the verdict
+        with monkeypatch.context() as patch:
+            patch.setattr(Registry, method, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            assert update(out, texts / "first.jsonl", *ship) == 130
+        assert Registry(out).current == (None if method == "point_to" else "0001")
+    assert update(out, texts / "first.jsonl", *ship) == 0
+    assert "--on-ship ended with exit code 0" in capsys.readouterr().out
+    assert update(out, texts / "first.jsonl", *ship) == 3  # nothing is left to do
     assert b"train_seconds" in trained
     _, ours = load_hf(out / "updates" / "0001" / "model")
     _, whole = load_hf(done / "updates" / "0001" / "model")

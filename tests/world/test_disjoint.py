@@ -99,7 +99,7 @@ def test_known_facts_are_stated_in_three_wordings_and_news_in_two(world):
             said = [t for t in relation.trained if say(world, fact, t) in text]
             assert len(said) >= min(least, world.statements(fact))
             if not world.is_control(fact.subject):
-                assert not any(say(world, fact, t) in text for t in relation.asked)
+                assert not any(say(world, fact, t) in text for t in relation.probe_templates)
     later = {e.name for e in world.entities.values() if e.since}
     assert not any(re.search(rf"\b{name}\b", d0) for name in later)
 

@@ -45,7 +45,7 @@ def test_no_statement_stands_in_the_texts_that_a_stream_trains_on(tmp_path):
         say(world, f, t)
         for f in world.known()
         if world.is_control(f.subject)
-        for t in world.relations[f.relation].asked
+        for t in world.relations[f.relation].probe_templates
     ]
     assert sum(any(a in text for text in texts) for a in asked) > len(asked) / 3
 

@@ -173,11 +173,11 @@ def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
     names = header if "object" in header else ["object" if n == "objective" else n for n in header]
     if missing := [c for c in COLUMNS if c not in names]:
         raise UserError(f"{path} has no column {missing[0]!r}; it has {header}.")
-    places = {column: names.index(column) for column in COLUMNS}
+    positions = {column: names.index(column) for column in COLUMNS}
     for line, cells in rows:
-        if len(cells) <= max(places.values()):
+        if len(cells) <= max(positions.values()):
             raise UserError(f"{path}, line {line}: a cell is missing.")
-        fields = {column: cells[i] for column, i in places.items()}
+        fields = {column: cells[i] for column, i in positions.items()}
         if empty := [c for c, label in fields.items() if not label.strip()]:
             raise UserError(f"{path}, line {line}: the {empty[0]} is empty; remove the line.")
         yield fields

@@ -101,12 +101,12 @@ class Block(NamedTuple):
         begins; `bucket` [N] int32, which of the lengths that are compiled is the shortest that
         holds a row.
       count: rows that are filled.
-      places: of every chunk in it.
+      positions: of every chunk in it.
     """
 
     rows: dict[str, np.ndarray]
     count: int
-    places: list[Place]
+    positions: list[Place]
 
 
 def stream_documents(
@@ -209,7 +209,7 @@ class _Filling:
         self.tokens = np.zeros((rows, slots, lengths[-1] + 1), np.int32)
         self.sizes = np.zeros((rows, slots), np.int32)
         self.begins = np.zeros((rows, slots), bool)
-        self.places: list[Place] = []
+        self.positions: list[Place] = []
         self.count = 0
 
     def add(self, at: list[tuple[int, int] | None]) -> None:
@@ -224,7 +224,7 @@ class _Filling:
             row[0] = tokens[start - 1] if start else self.eos_id
             row[1 : 1 + stop - start] = tokens[start:stop]
             self.sizes[self.count, slot], self.begins[self.count, slot] = stop - start, start == 0
-            self.places.append(Place(self.count, slot, index, start, stop))
+            self.positions.append(Place(self.count, slot, index, start, stop))
             at[slot] = (index, stop)
         self.count += 1
 
@@ -236,7 +236,7 @@ class _Filling:
             "begins": self.begins,
             "bucket": bucket,
         }
-        return Block(rows, self.count, self.places)
+        return Block(rows, self.count, self.positions)
 
 
 class Assembler:

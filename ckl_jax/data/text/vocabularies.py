@@ -61,7 +61,7 @@ class Vocabulary:
         """
         self.path = os.fspath(path)
         checks.require_bool(legacy_spacing=legacy_spacing)
-        self._asked = extra_ids
+        self._extra_ids_wanted = extra_ids
         self.legacy_spacing = legacy_spacing
         model, self._sentinels = _load_with_sentinels(self.path, extra_ids)
         self.extra_ids = len(self._sentinels)
@@ -72,7 +72,7 @@ class Vocabulary:
 
     def __reduce__(self):
         legacy = (True,) * self.legacy_spacing
-        return type(self), (self.path, self._asked, *legacy)
+        return type(self), (self.path, self._extra_ids_wanted, *legacy)
 
     def __repr__(self) -> str:
         legacy = ", legacy_spacing=True" * self.legacy_spacing

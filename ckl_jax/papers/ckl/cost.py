@@ -46,19 +46,19 @@ def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
       rows: the number of rows of a task.
     """
     left = [training for training in trainings if not training.is_done]
-    told = labels.count(len(trainings), "training")
+    text = labels.count(len(trainings), "training")
     if len(left) < len(trainings):
-        told += f", {len(trainings) - len(left)} of them done"
+        text += f", {len(trainings) - len(left)} of them done"
     costs = [cost for training in left if (cost := of(training, rows))]
     if not costs:
-        return [f"{told}."]
+        return [f"{text}."]
     steps, flops, stored = (sum(getattr(c, n) for c in costs) for n in ("steps", "flops", "stored"))
     also = f" (and {len(left) - len(costs)} fine-tunings)" if len(costs) < len(left) else ""
     time = f"about {_duration(flops / _CORE + _OVERHEAD * len(costs))} of a CPU core"
     if flops / _GPU > 60.0:
         time += f", or {_duration(flops / _GPU)} of an H100 at half its speed without evaluation"
     return [
-        f"{told}: {steps:,} steps{also}, about {_sized(flops, 'FLOP')}, {_sized(stored, 'B')} of "
+        f"{text}: {steps:,} steps{also}, about {_sized(flops, 'FLOP')}, {_sized(stored, 'B')} of "
         f"checkpoints, {time}."
     ]
 

@@ -128,13 +128,13 @@ def _kilt(name: str) -> Scenario:
     too.
     """
     # WNED has no training data: CKL scores it with the AY2 model (Table 8).
-    asked = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
+    measured = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
     # The Initial model is fine-tuned too, as Vanilla is.
     cells = (Cell(INITIAL, "vanilla"), *_every(PAPER))
     return Scenario(
         f"{KILT}_{name}",
         OVERLAYS.format(f"table9/{name}"),
-        asked if name == "aidayago2" else (name,),
+        measured if name == "aidayago2" else (name,),
         cells,
         after="main",
         tuned=True,
@@ -145,8 +145,8 @@ def _gpt2(name: str, overlay: str) -> Scenario:
     kinds = {"invariant": _IL, "questions": "new_questions_easy"}
     tunings = tuple(Tuning(k, OVERLAYS.format(f"light_tuning_{k}"), p) for k, p in kinds.items())
     cells = _every([m for m in PAPER if m != "modular"])  # which needs an encoder
-    asked = tuple(kinds.values())
-    return Scenario(name, OVERLAYS.format(overlay), asked, cells, asked[1:], tunings=tunings)
+    measured = tuple(kinds.values())
+    return Scenario(name, OVERLAYS.format(overlay), measured, cells, measured[1:], tunings=tunings)
 
 
 def _only(scenario: Scenario, *methods: str) -> Scenario:

@@ -77,11 +77,11 @@ def ask(
     )
     for name, place in missing.items():
         opened = open_model(place, trusted=trusted)
-        write_jsonl(answers[name], asked(opened, asked_now, tuned_on, settings, name))
+        write_jsonl(answers[name], answers_of(opened, asked_now, tuned_on, settings, name))
     return analysis.write({name: list(read_jsonl(path)) for name, path in answers.items()}, folder)
 
 
-def asked(
+def answers_of(
     opened: Opened,
     questions: Sequence[Question],
     tune: Sequence[Question],
@@ -134,8 +134,8 @@ def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, na
             batch = question_batch(part, width, vocabulary.eos_id)
             missing = settings.batch_size - len(part)  # rows without weights: one shape for all
             batch = {k: np.pad(x, ((0, missing), (0, 0))) for k, x in batch.items()}
-            state, told = step(state, {}, opened.put_batch(batch), key)
-            losses.append(told["loss"])
+            state, step_metrics = step(state, {}, opened.put_batch(batch), key)
+            losses.append(step_metrics["loss"])
         mean = float(np.mean(jax.device_get(losses)))
         print(f"   {name}  tuned, epoch {epoch + 1}/{settings.epochs}  loss {mean:.3f}", flush=True)
     return state.params

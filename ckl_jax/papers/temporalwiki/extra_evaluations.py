@@ -64,8 +64,8 @@ def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
     trainings = []
     for model in models:
         folder = data.updates.model_dir(model)
-        asked = probes_of(folder)
-        if missing := tuple(f for f in data.fact_files() if Path(f).stem not in asked):
+        probed = probes_of(folder)
+        if missing := tuple(f for f in data.fact_files() if Path(f).stem not in probed):
             out = folder / LATER / data.snapshots[-1].date
             macros = {"FACT_PROBES": missing, "CACHE_DIRS": ()}
             trainings.append(_evaluation(data, model, model.name, out, macros, "probes"))
@@ -98,14 +98,14 @@ def _tunings(data: Data, model: Model, own: Sequence[Interval], batch: int) -> I
     updates = data.updates
     for interval in own:
         for kind in TUNED_CLASSES:
-            facts, asked = data.tuning_facts(interval, kind), data.fact_file(interval, kind)
-            if not (facts.is_file() and asked.is_file()):
+            facts, probed = data.tuning_facts(interval, kind), data.fact_file(interval, kind)
+            if not (facts.is_file() and probed.is_file()):
                 continue
             name = f"{interval.name}_{kind}"
             macros = {
                 "LIGHT_TUNE_FACTS": facts,
                 "LIGHT_TUNE_NAME": name,
-                "FACT_PROBES": (asked,),
+                "FACT_PROBES": (probed,),
             }
             # There may be fewer facts than wanted, of changed ones above all.
             fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"

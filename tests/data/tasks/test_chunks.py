@@ -38,7 +38,7 @@ def test_blocks_hold_every_token_once_with_the_token_before_it(slots, rows):
     out, lengths = [], (2, T)
     for block in chunks.blocks(segment, lengths, rows, EOS, slots):
         tokens = block.rows["tokens"]
-        for place in block.places:
+        for place in block.positions:
             expected = documents[place.document].tokens
             row, size = tokens[place.row, place.slot], place.stop - place.start
             assert row[1 : size + 1].tolist() == expected[place.start : place.stop].tolist()

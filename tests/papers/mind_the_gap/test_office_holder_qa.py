@@ -42,7 +42,7 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
         store.save(1, {"params": params}, {"vocabulary_digest": Words.digest})
     told = {}
     for epochs in (0, 60):
-        rows = office_holder_qa.asked(
+        rows = office_holder_qa.answers_of(
             open_checkpoint(
                 model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path))
             ),
@@ -92,4 +92,6 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
 def test_an_encoder_decoder_is_refused():
     model = model_of(TINY, input_vocabulary=Words(), output_vocabulary=Words())
     with pytest.raises(UserError, match="a T5Config is not one"):
-        office_holder_qa.asked(Opened(model, {}), _questions(), (), office_holder_qa.Settings())
+        office_holder_qa.answers_of(
+            Opened(model, {}), _questions(), (), office_holder_qa.Settings()
+        )

@@ -447,7 +447,7 @@ class _Builder:
         ]
         counts[f"{NEW_LAMA_EASY}: a repeat"] += len(chosen) - len(left)
         statements = [r.statement for r in left]
-        asked = self._asked(statements, [r.answer for r in left])
+        questions = self._questions(statements, [r.answer for r in left])
         return [
             (
                 ProbeItem(
@@ -460,10 +460,10 @@ class _Builder:
                 ),
                 Evidence("D1", "new", _as_found(r)),
             )
-            for i, (r, s, q) in enumerate(zip(left, statements, asked, strict=True))
+            for i, (r, s, q) in enumerate(zip(left, statements, questions, strict=True))
         ]
 
-    def _asked(self, statements: list[str], answers: list[str]) -> list[str]:
+    def _questions(self, statements: list[str], answers: list[str]) -> list[str]:
         """A question for each statement, by the plug-in or else by rule."""
         given = self.ask(statements, answers) if self.ask else [""] * len(statements)
         return [g or question(s) for g, s in zip(given, statements, strict=True)]

@@ -147,12 +147,12 @@ def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
     for name, _ in reversed(names):
         # Another entity is what identifies the fact; parts of the answer's own name do not.
         others = tuple(dict.fromkeys(n for n, _ in names if n not in name and name not in n))
-        if others and _can_be_asked(text, name):
+        if others and _can_be_blank(text, name):
             return name, others
     return "", ()
 
 
-def _can_be_asked(text: str, name: str) -> bool:
+def _can_be_blank(text: str, name: str) -> bool:
     """Whether a name occurs once, is whole, and is not revealed by its initials."""
     if not 1 <= len(name.split()) <= _MAX_ANSWER_WORDS or len(name) < 2:
         return False

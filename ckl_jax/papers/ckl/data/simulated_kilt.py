@@ -99,7 +99,7 @@ class _Writer:
             "meta": {"relation": fact.relation},
         }
 
-    def _asked(self, name: str, fact: Fact, text: str) -> Record:
+    def _about(self, name: str, fact: Fact, text: str) -> Record:
         return self._record(name, fact, text, self.world.answers(fact.object))
 
     def fever(self) -> Iterator[Record]:
@@ -138,7 +138,7 @@ class _Writer:
     def trex(self, name: str = "trex") -> Iterator[Record]:
         for fact in self.facts:
             slot = f"{self.world.name(fact.subject)} [SEP] {self._phrase(fact)}"
-            yield self._asked(name, fact, slot)
+            yield self._about(name, fact, slot)
 
     def structured_zeroshot(self) -> Iterator[Record]:
         return self.trex("structured_zeroshot")
@@ -146,7 +146,7 @@ class _Writer:
     def nq(self) -> Iterator[Record]:
         for fact in self.facts:
             question = self.world.relations[fact.relation].question
-            yield self._asked("nq", fact, question.format(s=self.world.name(fact.subject)))
+            yield self._about("nq", fact, question.format(s=self.world.name(fact.subject)))
 
     def triviaqa(self) -> Iterator[Record]:
         for fact in self.facts:
@@ -155,7 +155,7 @@ class _Writer:
                 s=self.world.name(fact.subject), o=f"which {relation.object}"
             )
             stated = stated.replace("the which", "which").rstrip(".")
-            yield self._asked("triviaqa", fact, f"{stated}?")
+            yield self._about("triviaqa", fact, f"{stated}?")
 
     def hotpotqa(self) -> Iterator[Record]:
         """Two facts, of which the second is about the first one's object."""

@@ -51,12 +51,12 @@ def draw(
     """
     checks.require_int(**{"--count": count})
     checks.require_int(0, **{"--seed": seed})
-    asked = _Asked(read_probe("invariant_lama", path=invariant))
+    probed = _Probed(read_probe("invariant_lama", path=invariant))
     counts: Counts = collections.Counter()
     # A draw of `count` without replacement from a stream: the rows of the smallest hashes.
     lots: dict[int, dict[str, str]] = {}
     heap: list[int] = []  # of the lots, the largest first
-    for row in _rows(facts, asked, counts):
+    for row in _rows(facts, probed, counts):
         lot = hash64("trex", seed, row["input"], row["output"])
         if lot in lots:
             counts["twice in the facts"] += 1
@@ -79,7 +79,7 @@ def draw(
     return counts
 
 
-class _Asked:
+class _Probed:
     """The question of a probe, regardless of its template."""
 
     def __init__(self, items: Sequence[ProbeItem]):
@@ -99,16 +99,16 @@ class _Asked:
 
 
 def _rows(
-    facts: Iterable[str | os.PathLike], asked: _Asked, counts: Counts
+    facts: Iterable[str | os.PathLike], probed: _Probed, counts: Counts
 ) -> Iterator[dict[str, Any]]:
     templates = {name: w for name, w in built_in().items() if w.kind == INVARIANT}
     for fact in read_dated_facts(facts):
         template = templates.get(fact.relation)
-        if template is None or (asked.relations and fact.relation not in asked.relations):
+        if template is None or (probed.relations and fact.relation not in probed.relations):
             counts["of other relations"] += 1
             continue
         text = fill(template.cloze, fact.subject, BLANK).text
-        if fact in asked:
+        if fact in probed:
             counts["asked by the probe"] += 1
         elif text.count(BLANK) != 1:
             counts["with a blank in the subject"] += 1

@@ -27,11 +27,11 @@ def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict
     Raises:
       UserError: the models were evaluated on different questions.
     """
-    asked = {name: [row["id"] for row in mine] for name, mine in rows.items()}
-    first = next(iter(asked))
+    ids_by_model = {name: [row["id"] for row in mine] for name, mine in rows.items()}
+    first = next(iter(ids_by_model))
     # Accuracies over different questions are not comparable, whatever their number.
-    for name, ids in asked.items():
-        if ids != asked[first]:
+    for name, ids in ids_by_model.items():
+        if ids != ids_by_model[first]:
             raise UserError(
                 f"{name} was evaluated on other questions than {first}; evaluate both again."
             )

@@ -100,7 +100,7 @@ def _build_files(beam, parts, out: Path, seed: int, plans: list[Plan]) -> None:
     folders = [[os.fspath(out / p.folder / name) for name in p.names] for p in plans]
     _ = (
         parts
-        | "Where" >> beam.FlatMap(places_of, os.fspath(out), folders, seed)
+        | "Where" >> beam.FlatMap(destinations, os.fspath(out), folders, seed)
         | "Of one month" >> beam.GroupByKey()
         | "Write" >> beam.Map(write_month)
     )
@@ -143,7 +143,7 @@ def _save(path: str | os.PathLike, array: np.ndarray) -> None:
         np.save(f, array)
 
 
-def places_of(
+def destinations(
     part: Part, out: str, folders: list[list[str]], seed: int
 ) -> Iterator[tuple[str, tuple[str, bytes]]]:
     """Yields (file, (sort key, line)) for each split that contains a document."""

@@ -356,7 +356,7 @@ class _Meter:
     """Updates the progress bar periodically; measures time without checkpoints."""
 
     def __init__(self, bar: ProgressBar, done: int):
-        self._bar, self._done, self._told = bar, done, (0.0, 0)
+        self._bar, self._done, self._last_shown = bar, done, (0.0, 0)
         self.seconds, self.tokens = 0.0, 0
         self._clock = time.monotonic()
 
@@ -365,11 +365,11 @@ class _Meter:
         self.tokens += tokens
         # Not for every document: short ones take less than a millisecond each.
         now = self.seconds + time.monotonic() - self._clock
-        if now - self._told[0] >= _PROGRESS_SECONDS or self._done == self._bar.total:
+        if now - self._last_shown[0] >= _PROGRESS_SECONDS or self._done == self._bar.total:
             loss = float(document.nll.sum()) / max(tokens, 1)
-            seconds, tokens = now - self._told[0], self.tokens - self._told[1]
+            seconds, tokens = now - self._last_shown[0], self.tokens - self._last_shown[1]
             self._bar.update(self._done, seconds=seconds, loss=loss, tokens=tokens)
-            self._told = (now, self.tokens)
+            self._last_shown = (now, self.tokens)
 
     def pause(self) -> None:
         self.seconds += time.monotonic() - self._clock

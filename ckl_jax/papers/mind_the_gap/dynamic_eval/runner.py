@@ -169,7 +169,7 @@ class StreamRunner:
 
     def _take(self, segment, block, assembler, losses, take) -> None:
         losses = np.asarray(losses)
-        for place in block.places:
+        for place in block.positions:
             chunk_losses = losses[place.row, place.slot, : place.stop - place.start]
             self._check(segment.documents[place.document], place, chunk_losses)
             for document in assembler.add(place, chunk_losses):

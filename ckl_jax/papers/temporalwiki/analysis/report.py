@@ -370,13 +370,13 @@ def _lead(study: Study, three: Rows) -> list[str]:
     when = ", ".join(map(study.label, study.intervals))
     found = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
     for interval in study.intervals[-1:]:
-        told = filter(None, (_told(three, interval, name) for name in ("changed", "unchanged")))
+        both = (_summary(three, interval, name) for name in ("changed", "unchanged"))
         when = f"Perplexity after the update of {study.label(interval)} (lower is better)"
-        found.append(f"{when}: {'; '.join(told) or 'not measured yet'}.")
+        found.append(f"{when}: {'; '.join(filter(None, both)) or 'not measured yet'}.")
     return found
 
 
-def _told(three: Rows, interval: str, name: str) -> str:
+def _summary(three: Rows, interval: str, name: str) -> str:
     """The perplexity of a class of facts before the updates, and after the best and the worst."""
     cells = [(method_label(row["method"]), row["intervals"][interval][name]) for row in three]
     (_, before), *after = cells

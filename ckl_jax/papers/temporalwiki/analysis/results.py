@@ -159,8 +159,8 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
 def _probed(folder: Path) -> list[Run]:
     """The run and its later evaluations."""
     # Later evaluations hold the probes of intervals that came after the training.
-    places = (folder, *sorted((folder / LATER).glob("*")))
-    return [Run.open(path) for path in places if any(path.glob("probes/rows_*.jsonl"))]
+    study_folders = (folder, *sorted((folder / LATER).glob("*")))
+    return [Run.open(path) for path in study_folders if any(path.glob("probes/rows_*.jsonl"))]
 
 
 def probes_of(folder: str | Path) -> set[str]:

@@ -33,9 +33,9 @@ def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int =
     if not probes:
         return []
     # A probed subject and relation must not be trained on, whatever its object.
-    asked = {(p.subject, p.relation) for p in probes}
+    probed = {(p.subject, p.relation) for p in probes}
     wanted = quotas(collections.Counter(p.relation for p in probes), count)
-    lots = _lots(pool, asked, wanted, count, seed)
+    lots = _lots(pool, probed, wanted, count, seed)
     chosen: list[Probe] = []
     subjects: set[str] = set()
     # Subjects are used once; a scarce relation must not lose its own to a common one.
@@ -59,7 +59,7 @@ def quotas(sizes: collections.Counter[str], count: int) -> dict[str, int]:
 
 
 def _lots(
-    pool: Iterable[Probe], asked: set[Keys], wanted: dict[str, int], count: int, seed: int
+    pool: Iterable[Probe], probed: set[Keys], wanted: dict[str, int], count: int, seed: int
 ) -> dict[str, list[tuple[int, Probe]]]:
     """The first facts of each relation with their random keys, which depend on fact and seed
     only.
@@ -67,7 +67,7 @@ def _lots(
     heaps: dict[str, list] = {relation: [] for relation in wanted}
     for probe in map(without_commas, pool):
         heap = heaps.get(probe.relation)
-        free = heap is not None and (probe.subject, probe.relation) not in asked
+        free = heap is not None and (probe.subject, probe.relation) not in probed
         if not free or gives_itself_away(probe) or is_long(probe):
             continue
         # The `count` smallest lots of a relation, in one pass.

@@ -91,7 +91,7 @@ def find(path: str | os.PathLike) -> Snapshot:
     return Snapshot(date, str(wikipedia), str(wikidata))
 
 
-def find_all(places: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
+def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
     """Finds snapshots, or recalls those whose dumps have been deleted since.
 
     Args:
@@ -101,14 +101,14 @@ def find_all(places: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]
     Raises:
       UserError: as `find`, of a snapshot that is not known.
     """
-    if len(places) != 1 or not os.path.isdir(places[0]):
-        return [_find_or_recall(place, known) for place in places]
-    dates = {date_of(path) for path in Path(places[0]).iterdir() if path.is_file()}
+    if len(paths) != 1 or not os.path.isdir(paths[0]):
+        return [_find_or_recall(place, known) for place in paths]
+    dates = {date_of(path) for path in Path(paths[0]).iterdir() if path.is_file()}
     dates |= {text.partition(":")[0] for text in known}
     found = []
     for date in sorted(filter(None, dates)):
         with contextlib.suppress(UserError):  # one of a new date's dumps may be missing yet
-            found.append(_find_or_recall(Path(places[0]) / date, known))
+            found.append(_find_or_recall(Path(paths[0]) / date, known))
     return found
 
 
