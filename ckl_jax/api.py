@@ -84,14 +84,14 @@ class Model:
         """
         from ckl_jax.probes.closed_book import answer
 
-        checks.require_text(text=text)
+        _require_text(text)
         scorer = self._evaluator.scorer
         with self._evaluator.on_mesh():
             return answer(scorer.model, scorer.params, text, length, beams)
 
     def log_prob(self, text: str) -> float:
         """The log probability of a text, in nats; of a decoder without BOS, from its 2nd token."""
-        checks.require_text(text=text)
+        _require_text(text)
         return self._evaluator.evaluate_item("[Y]", [text], capitalize=False)[0]
 
     def rank(self, question: str, answers: "Sequence[str] | Relation") -> "pandas.DataFrame":
@@ -116,9 +116,7 @@ class Model:
         elif isinstance(answers, str) or len(answers) < 2:
             raise UserError("Give a list of two answers or more to choose from, or a relation.")
         else:
-            checks.require_text(
-                question=question, **{f"answers[{i}]": a for i, a in enumerate(answers)}
-            )
+            _require_text(question, *answers)
             statement = normalize_blank(question, "rank()").replace(BLANK, "[Y]")
             sums = self._evaluator.evaluate_item(statement, answers, capitalize=False)
         table = pandas.DataFrame({"answer": list(answers), "log_prob": sums})
@@ -612,6 +610,11 @@ def update(
     if not done:
         raise UserError(f"{documents} has nothing to learn, and {out} no update yet.")
     return done[-1]
+
+
+def _require_text(*values: Any) -> None:
+    if others := [value for value in values if not isinstance(value, str)]:
+        raise UserError(f"{others[0]!r} is no text; give one in quotation marks.")
 
 
 def _settings(function: str, cls: Any, given: Mapping[str, Any]) -> Any:

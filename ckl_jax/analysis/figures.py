@@ -354,38 +354,6 @@ def plot_cost(table: Mapping[str, Any]):
 
 
 @png
-def plot_fuar(table: Mapping[str, Any]):
-    """FUAR of each method with its interval; an arrow where the interval reaches "no gain"."""
-    rows = _with_fuar(table)
-    if not rows:
-        return None
-    shown = [v for r in rows for v in (r["fuar"]["value"], r["fuar"]["high"]) if v is not None]
-    top = 1.15 * max([*shown, 0.1])
-    figure, (ax,) = panels(1, size=(7.4, 0.48 * len(rows) + 1.2))
-    for i, row in enumerate(rows):
-        _fuar_bar(ax, i, row, top)
-    rows_of_bars(ax, [row["label"] for row in rows])
-    ax.set(xlim=(0, top), xlabel=f"FUAR {table['fuar']}, lower is better")
-    return figure
-
-
-def _fuar_bar(ax: Any, i: int, row: dict, top: float) -> None:
-    value, low, high = (row["fuar"][name] for name in ("value", "low", "high"))
-    if value is None:
-        ax.text(0.01 * top, i, "no gain", va="center", style="italic")
-        return
-    ax.barh(i, value, color=labels.color(row["key"], i), height=0.62)
-    # None is infinity, "no gain": the line runs to the edge and ends in an arrow.
-    end = top if high is None else high
-    start = value if low is None else low
-    for color, width in (("white", 4.0), ("#404040", 1.4)):  # the white shows on dark bars
-        ax.plot([start, end], [i, i], color=color, lw=width, solid_capstyle="butt")
-        for at, sign in ((start, "|"), (end, ">" if high is None else "|")):
-            ax.plot([at], [i], sign, color=color, markeredgewidth=width, clip_on=False)
-    ax.text(end + 0.012 * top, i, f"{value:.2f}", va="center", fontsize=10)
-
-
-@png
 def plot_ledger(study: Study):
     """States of the facts of each probe, as stacked bars."""
     if not (probes := study.compared):
@@ -431,7 +399,6 @@ def draw(study: Study, table: Mapping[str, Any]) -> dict[str, Section]:
                 "is one of the folders, what it added.",
                 plot_cost(table),
             ),
-            "fuar": ("Forgetting ratio", "With 95 % intervals over items.", plot_fuar(table)),
             "ledger": (
                 "What became of each fact",
                 "Relative to the Initial model: kept, updated (from the old answer), learned, "

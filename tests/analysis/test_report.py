@@ -24,7 +24,6 @@ FIGURES = {
     "curves",
     "balance",
     "cost",
-    "fuar",
     "ledger",
     "precision_at_k",
 }
