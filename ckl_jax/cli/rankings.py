@@ -156,12 +156,12 @@ def fill(
     write_jsonl(folder / "items.jsonl", rows)
     write_json(folder / "summary.json", found)
     whole = found["overall"]
-    told = (
+    scores = (
         f"{key} {x['value']:.2f} % (95 % interval {x['low']:.2f} to {x['high']:.2f})"
         for key, x in whole.items()
         if key.startswith("precision")
     )
-    print(f"{', '.join(told)} of {whole['items']:,} rows whose answer is one token")
+    print(f"{', '.join(scores)} of {whole['items']:,} rows whose answer is one token")
     print(f"{whole['left_out']:,} rows have an answer of several tokens. Results: {folder}")
     return {"results": folder, **found}
 
