@@ -1,7 +1,7 @@
 """`ckl data ...` of facts: probes, questions and data sets made of them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
