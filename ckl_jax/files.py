@@ -3,6 +3,7 @@
 import codecs
 import collections
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import itertools
@@ -193,15 +194,43 @@ def claimed_folder(
     Raises:
       UserError: it holds what others have made.
     """
-    was_there = os.path.lexists(out)
+    was_there, mark = os.path.lexists(out), Path(out) / _MARK
     refuse_unclaimed(out, command, overwrite)
+    with parents_of(mark), locked(out):
+        try:
+            write_file(mark, f"{command}\n")
+            yield
+        except BaseException:
+            if not was_there:
+                shutil.rmtree(out, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def locked(folder: str | os.PathLike, wait: bool = False) -> Iterator[None]:
+    """Keeps this machine's other processes that ask for it out of a folder, which is there.
+
+    Raises:
+      UserError: another process holds it, and it is not to `wait`.
+    """
+    with os_errors(folder):
+        held = os.open(folder, os.O_RDONLY)
     try:
-        write_file(Path(out) / _MARK, f"{command}\n")
+        if not lock(held, wait):
+            what = "is being filled by another process; wait for it or choose another --out."
+            raise UserError(f"{os.fspath(folder)} {what}")
         yield
-    except BaseException:
-        if not was_there:
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+    finally:
+        os.close(held)
+
+
+def lock(file: Any, wait: bool = False) -> bool:
+    """Locks an open file or folder until it is closed; returns whether no other process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as e:  # or a file system has no locks
+        return not isinstance(e, BlockingIOError)
+    return True
 
 
 def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | None) -> None:

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -86,3 +88,37 @@ def test_text_that_is_no_unicode_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(UserError, match=r"'\\udcff' in it is no character"):
         files.write_file(tmp_path / "x", "a\udcff")
     assert not list(tmp_path.iterdir())
+
+
+def test_two_cannot_fill_a_folder_at_once(tmp_path):
+    """The second is refused, and what the first has written stays."""
+    out = tmp_path / "new" / "out"
+    with files.claimed_folder(out, "ckl world"):
+        files.write_file(out / "a", "of the first")
+        with (
+            pytest.raises(UserError, match=r"out is being filled by another process; wait"),
+            files.claimed_folder(out, "ckl world"),
+        ):
+            files.write_file(out / "a", "of the second")
+    assert (out / "a").read_text() == "of the first"
+    with files.claimed_folder(out, "ckl world"):
+        pass
+    held = os.open(out, os.O_RDONLY)
+    assert files.lock(held)
+    os.close(held)
+
+
+def test_a_lock_is_waited_for(tmp_path):
+    order = []
+
+    def second():
+        with files.locked(tmp_path, wait=True):
+            order.append("second")
+
+    with files.locked(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.1)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]

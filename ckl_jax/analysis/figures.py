@@ -388,8 +388,8 @@ def draw(study: Study, table: Mapping[str, Any]) -> dict[str, Section]:
             ),
             "balance": (
                 "Forgetting against learning",
-                "Lower right is better. The area of a point is the training time. Dotted lines "
-                "join equal ratios.",
+                "Lower right is better. The area of a point is what its training computed. Dotted "
+                "lines join equal ratios.",
                 plot_balance(table),
             ),
             "cost": (

@@ -5,10 +5,11 @@ form (`from_t5x`). Whatever reads one here reads both.
 """
 
 import contextlib
+import functools
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -338,9 +339,15 @@ def _damage(path: epath.Path) -> Iterator[None]:
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
-        # Reads of other arrays complain when orbax has given up at the first.
-        late, before = "Event loop is closed", sys.unraisablehook
-        sys.unraisablehook = lambda error: str(error.exc_value) == late or before(error)
+        # Reads of other arrays complain when orbax has given up at the first: later, so for good.
+        if getattr(sys.unraisablehook, "func", None) is not _tell:
+            sys.unraisablehook = functools.partial(_tell, sys.unraisablehook)
         raise UnreadableCheckpoint(
             f"Checkpoint {path} is damaged or incomplete ({integrity.sentence(path, e)}); {REMEDY}"
         ) from e
+
+
+def _tell(before: Callable[[Any], Any], error: Any) -> None:
+    """Passes on what `sys.unraisablehook` gets, but for reads that were given up."""
+    if str(error.exc_value) != "Event loop is closed":
+        before(error)

@@ -1,6 +1,7 @@
 """Commands that compare runs and report on them."""
 
 import functools
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
+from ckl_jax.files import claimed_folder, read_json
 from ckl_jax.options import Flat, Models, Names, named_folders
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
 from ckl_jax.papers.mind_the_gap.settings import Scoring, Settings
@@ -119,6 +120,7 @@ def proper_nouns(
     initial: str,
     formula: Literal[*FORMULAS] = "token_micro",
     out: str | None = None,
+    overwrite: Overwrite = False,
 ) -> dict[str, Any]:
     """Compare the loss of models on proper nouns and other words (TemporalWiki, Figure 2).
 
@@ -130,10 +132,11 @@ def proper_nouns(
     """
     from ckl_jax.papers.temporalwiki.analysis import text_report
 
-    table = text_report.compare(runs, initial, formula)
-    text_report.section(table).show()
-    if out:
-        text_report.write(table, out)
+    with claimed_folder(out, "ckl proper-nouns", overwrite) if out else nullcontext():
+        table = text_report.compare(runs, initial, formula)
+        text_report.section(table).show()
+        if out:
+            text_report.write(table, out)
     return table
 
 
@@ -258,12 +261,13 @@ def overlap(
       probes: Probes to count.
     """
     from ckl_jax import checks
-    from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, corpus_texts, read_probe
+    from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, corpus_texts, is_left_out, read_probe
     from ckl_jax.papers.ckl.analysis import answer_analysis
 
     checks.require_names(CORPORA, **{"--corpora": corpora})
     checks.require_names(PROBES, **{"--probes": probes})
-    answers = {p: [item.answers for item in read_probe(p, folder)] for p in probes}
+    left = [p for p in probes if not is_left_out(PROBES[p], folder)]
+    answers = {p: [item.answers for item in read_probe(p, folder)] for p in left}
     texts = {c: functools.partial(corpus_texts, Path(folder) / CORPORA[c]) for c in corpora}
     found = answer_analysis.mentions_of(answers, texts)
     answer_analysis.named(found).show()

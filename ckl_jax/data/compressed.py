@@ -28,7 +28,7 @@ RECORD_BYTES = 1 << 24
 ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
 # Arrays that take more than both, in bytes and relative to their archive, are refused unread.
-_ARRAYS_BYTES, _ARRAYS_RATIO = 1 << 28, 100
+_EXPANDED_BYTES, _EXPANSION = 1 << 28, 100
 
 
 def read_blocks(
@@ -212,18 +212,20 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
     with os_errors(path, "read"):
         try:
             with zipfile.ZipFile(path) as archive:
-                size, entries = sum(e.file_size for e in archive.filelist), archive.filelist
-                if size > max(_ARRAYS_BYTES, _ARRAYS_RATIO * os.path.getsize(path)):
-                    raise ValueError(
-                        f"it expands to {size:,} bytes, over {_ARRAYS_RATIO} times its size"
-                    )
-                for entry in entries:
+                check_expansion(path, sum(e.file_size for e in archive.filelist))
+                for entry in archive.filelist:
                     _check_header(archive, entry)
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
         # TokenError: of a header; RuntimeError: encrypted, or compressed in a way not known here.
         except (zipfile.BadZipFile, tokenize.TokenError, RuntimeError) as e:
             raise ValueError(str(e)) from e
+
+
+def check_expansion(path: str | os.PathLike, size: int) -> None:
+    """Raises `ValueError` if `size` bytes are far more than a compressed file can honestly hold."""
+    if size > max(_EXPANDED_BYTES, _EXPANSION * os.path.getsize(path)):
+        raise ValueError(f"it expands to {size:,} bytes, over {_EXPANSION} times its size")
 
 
 def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:

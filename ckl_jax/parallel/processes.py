@@ -14,12 +14,7 @@ from typing import Any
 
 from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
-
-try:
-    import fcntl
-except ImportError:  # not a Unix: no locks
-    fcntl = None
+from ckl_jax.files import lock, os_errors
 
 HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
 _SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
@@ -118,22 +113,16 @@ class FolderLock:
         Raises:
           UserError: another process holds it.
         """
-        if fcntl is None:
-            return
         path = Path(folder) / LOCK
         with os_errors(path):
             self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open means locked)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(self._file):
             self._file.seek(0)
             owner = self._file.read().strip() or "unknown"
             raise UserError(
                 f"{folder} is being {doing} by process {owner}; wait for it or choose another "
                 f"{name}."
-            ) from None
-        except OSError:
-            return
+            )
         with os_errors(path):
             self._file.truncate(0)
             self._file.write(str(os.getpid()))

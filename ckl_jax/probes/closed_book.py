@@ -9,7 +9,6 @@ question, and its answer ends with the first full stop (CKL, appendix G).
 
 import dataclasses
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,13 +23,13 @@ from ckl_jax.data.facts.ckl_files import (
     BLANK,
     PROBES,
     has_blank,
+    is_left_out,
     normalize_blank,
     prompt_of,
     read_probe,
 )
 from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json_object
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
 from ckl_jax.probes import metrics
@@ -339,15 +338,8 @@ def _read(config: ClosedBook, name: str) -> list[ProbeItem] | None:
             f"There is no folder {config.data_dir} to read the probe {name!r} from; set PROBE_DIR "
             "to the folder with CKL's probe files."
         )
-    # A benchmark that was built from little text may have empty probes; that is not a missing file.
-    manifest, probe = Path(config.data_dir) / "manifest.json", config.records[name]
-    if manifest.is_file() and not os.path.lexists(probe.path(config.data_dir)):
-        items = read_json_object(manifest).get("items")
-        if isinstance(items, Mapping) and not items.get(name):
-            if jax.process_index() == 0:
-                print(f"Leaving out the probe {name}: {manifest} says that it has no items.")
-            return None
-    return read_probe(probe, config.data_dir)
+    probe, say = config.records[name], print if jax.process_index() == 0 else str
+    return None if is_left_out(probe, config.data_dir, say) else read_probe(probe, config.data_dir)
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

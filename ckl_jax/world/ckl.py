@@ -50,7 +50,7 @@ def build_world(
       progress: called with (what is being written, files done, files in all).
       source: one of `facts.SOURCES`.
       data_dir: where the real facts are; see `world.wikidata` and `world.factbook`.
-      variant: see `World.variant`; default, `default_variant` of the source.
+      variant: see `World.variant`; default, the first.
 
     Returns:
       The manifest: source, variant, seed, size, dates, counts, and the SHA-256 of every file.
@@ -61,15 +61,10 @@ def build_world(
     """
     directory = Path(directory)
     check_data_dir(source, data_dir)
-    variant = variant or default_variant(source)
+    variant = variant or VARIANTS[0]
     if manifest := _existing(directory, source, seed, size, variant):
         return manifest
     return write_ckl(open_world(source, seed, size, data_dir, variant), directory, progress)
-
-
-def default_variant(source: str) -> str:
-    """The variant of a source's worlds."""
-    return "disjoint"
 
 
 def open_world(
@@ -83,9 +78,9 @@ def open_world(
     check_data_dir(source, data_dir)
     check_world(source, size, data_dir, variant)
     if source == "simulated":
-        return make_world(seed, size, variant or default_variant(source))
+        return make_world(seed, size, variant or VARIANTS[0])
     _, read = _REAL[source]
-    return read(data_dir, seed, size, variant or default_variant(source))
+    return read(data_dir, seed, size, variant or VARIANTS[0])
 
 
 def check_world(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -529,3 +530,9 @@ def test_reads_that_are_given_up_say_nothing(tmp_path, monkeypatch):
         restore_params(tmp_path)
     time.sleep(0.2)
     assert not told
+    hook = sys.unraisablehook
+    with pytest.raises(store.UnreadableCheckpoint):
+        restore_params(tmp_path)
+    assert sys.unraisablehook is hook  # installed once
+    hook(types.SimpleNamespace(exc_value="another"))
+    assert len(told) == 1

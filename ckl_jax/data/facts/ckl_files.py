@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +371,20 @@ def available_probes(directory: str | os.PathLike) -> list[str]:
     What is there in its place, such as a folder or a broken link, counts: its reader says so.
     """
     return [name for name, probe in PROBES.items() if os.path.lexists(probe.path(directory))]
+
+
+def is_left_out(probe: Probe, directory: str | os.PathLike, say: Callable = print) -> bool:
+    """Whether no file is missing: the folder's manifest says that the probe has no items.
+
+    A benchmark that was built from little text may have empty probes; which is told to `say`.
+    """
+    manifest = Path(directory) / "manifest.json"
+    if not manifest.is_file() or os.path.lexists(probe.path(directory)):
+        return False
+    items = read_json_object(manifest).get("items")
+    if empty := isinstance(items, Mapping) and not items.get(probe.name):
+        say(f"Leaving out the probe {probe.name}: {manifest} says that it has no items.")
+    return empty
 
 
 def _read_answers(form: CsvFormat, path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ one or two words counts as one). Statements are kept in memory, texts are stream
 
 import collections
 import dataclasses
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -188,8 +189,15 @@ def read_items(path: str | Path) -> list[ProbeItem]:
 
 
 def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> None:
-    """Writes the overlaps of a CKL folder into it, where evaluations read them."""
+    """Writes the overlaps of a CKL folder into it, where evaluations read them.
+
+    Raises:
+      UserError: another file is there.
+    """
     folder = Path(folder)
+    held = read_json_object(folder / FILE) if os.path.lexists(folder / FILE) else {}
+    if not all(isinstance(x, dict) and "sha256" in x for x in held.values()):
+        raise UserError(f"{folder / FILE} was not made by `ckl data overlap`; move it.")
     record = {
         # Which file it was, so that another one put in its place is not taken for it.
         probe: {"sha256": sha256(PROBES[probe].path(folder)), "corpora": corpora}

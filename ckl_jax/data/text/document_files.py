@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.compressed import RECORD_BYTES, read_lines, too_long
+from ckl_jax.data.compressed import RECORD_BYTES, check_expansion, read_lines, too_long
 from ckl_jax.data.text.documents import Document, encodable
 from ckl_jax.errors import UserError
 from ckl_jax.files import json_value, os_errors
@@ -145,12 +145,18 @@ def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
         with os_errors(path, "read"):
             table = pyarrow.parquet.ParquetFile(path)
             wanted = [n for n in table.schema_arrow.names if not columns or n in columns]
+            groups = map(table.metadata.row_group, range(table.num_row_groups))
+            check_expansion(path, sum(group.total_byte_size for group in groups))
             number = 0
-            for batch in table.iter_batches(batch_size=256, columns=wanted):
+            # Few rows: equal values are stored once, and are made of the file a batch at a time.
+            for batch in table.iter_batches(batch_size=32, columns=wanted):
+                for i in range(len(batch) if batch.nbytes > RECORD_BYTES else 0):
+                    if batch.slice(i, 1).nbytes > RECORD_BYTES:
+                        raise too_long(path, f"row {number + i + 1}", RECORD_BYTES)
                 for row in batch.to_pylist():
                     number += 1
                     yield f"row {number}", number, row
-    except pyarrow.ArrowException as e:
+    except (pyarrow.ArrowException, ValueError) as e:
         raise UserError(f"{path} is not a Parquet file ({str(e).splitlines()[0][:100]}).") from e
 
 

@@ -17,7 +17,7 @@ from ckl_jax.papers.ckl.imported import LENGTHS, T5, Imported
 from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
-from ckl_jax.world.ckl import check_data_dir, check_world, default_variant
+from ckl_jax.world.ckl import check_data_dir, check_world
 from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES, VARIANTS
 
@@ -60,7 +60,7 @@ class Demo(studies.StudySettings):
         super().__post_init__()
         suffix = "" if self.source == "simulated" else f"-{self.source}"
         self._set(out=self.out or f"runs/demo{suffix}")
-        self._set(world=self.world or default_variant(self.source))
+        self._set(world=self.world or VARIANTS[0])
         self._set(methods=expand(self.methods or (_TRIAL if self.size == "tiny" else PAPER)))
         checks.require_choice(SOURCES, **{"--source": self.source})
         check_data_dir(self.source, self.data)

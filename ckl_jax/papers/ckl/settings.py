@@ -12,7 +12,6 @@ from ckl_jax.papers.ckl.imported import Imported
 from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, Cell, Scenario, sweep
 from ckl_jax.train.studies import Experiments, StudySettings
-from ckl_jax.world.ckl import default_variant
 from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES as WORLD_SIZES
 from ckl_jax.world.timeline import VARIANTS
@@ -66,7 +65,7 @@ class Running(StudySettings):
             self._set(methods=() if tuple(self.methods) == ("all",) else named)
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_choice(SOURCES, **{"--source": self.source})
-        self._set(world=self.world or default_variant(self.source))
+        self._set(world=self.world or VARIANTS[0])
         checks.require_int(**{"--tuning-seeds": self.tuning_seeds})
         for rate in self.rates:
             checks.require_positive(**{"A rate of --rates": rate})

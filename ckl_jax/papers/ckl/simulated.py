@@ -183,20 +183,16 @@ def make_inputs(
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
         if not Path(probe_dir).is_dir():
             raise UserError(f"PROBE_DIR {probe_dir} is no folder; give that of the probes' files.")
-    if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
-        prepare(data_dir, seed, size, variant=variant)
-    if rows is not None:
-        # Methods that review D0 read a part of the disjoint world's.
-        tasks = (*rows.tasks, *(("d0_review",) if variant == "disjoint" else ()))
-        sources = {name: _documents(Path(data_dir), name) for name in tasks}
-        prepare_rows(
-            sources,
-            rows.folder,
-            Vocabulary(path),
-            rows.length,
-            packed=rows.packed,
-            legacy=rows.legacy,
-        )
+    with files.parents_of(path.parent), files.locked(data_dir, wait=True):
+        _check_world(data_dir, world)  # that another process may have made by now
+        if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
+            prepare(data_dir, seed, size, variant=variant)
+        if rows is not None:
+            # Methods that review D0 read a part of the disjoint world's.
+            tasks = (*rows.tasks, *(("d0_review",) if variant == "disjoint" else ()))
+            sources = {name: _documents(Path(data_dir), name) for name in tasks}
+            form = {"packed": rows.packed, "legacy": rows.legacy}
+            prepare_rows(sources, rows.folder, Vocabulary(path), rows.length, **form)
     if initial is None or initial != initial_dir or _is_trained(initial_dir):
         return None
     macros = {"MODEL_DIR": initial_dir, "DATA_DIR": data_dir, **world}

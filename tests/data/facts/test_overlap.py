@@ -5,7 +5,7 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.data.facts import overlap
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.probe import ProbeItem
-from ckl_jax.files import write_jsonl
+from ckl_jax.files import write_json, write_jsonl
 from ckl_jax.world.ckl import build_world
 
 
@@ -111,3 +111,24 @@ def test_files_of_facts_and_of_questions_without_a_folder(tmp_path, capsys):
     assert main([*command, "--strict"]) == 2
     assert main(command[:4]) == 2
     assert "Give FOLDER, or --documents and --probes or --dataset" in capsys.readouterr().err
+
+
+def test_a_record_of_others_stays(tmp_path, capsys):
+    build_world(tmp_path, 0, "tiny")
+    for content in ('{"mine": 1}\n', "mine"):
+        (tmp_path / overlap.FILE).write_text(content)
+        assert main(["data", "overlap", str(tmp_path)]) == 2
+        assert str(tmp_path / overlap.FILE) in capsys.readouterr().err
+        assert (tmp_path / overlap.FILE).read_text() == content
+
+
+def test_a_probe_without_items_is_left_out_by_name(tmp_path, capsys):
+    build_world(tmp_path, 0, "tiny")
+    (tmp_path / "invariantLAMA.csv").unlink()
+    command = ["overlap", str(tmp_path), "--corpora", "d0"]
+    assert main(command) == 2  # a world's manifest does not say so: the file is missing
+    assert "invariantLAMA.csv: No such file" in capsys.readouterr().err
+    write_json(tmp_path / "manifest.json", {"items": {"invariant_lama": 0, "new_lama": 3}})
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "Leaving out the probe invariant_lama" in told and "NewLAMA" in told

@@ -71,3 +71,23 @@ def test_places_without_documents(tmp_path):
         texts(tmp_path)
     with pytest.raises(UserError, match="There is no file or folder"):
         texts(tmp_path / "missing")
+
+
+def test_parquet_that_expands_to_gigabytes_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    whole = pyarrow.array(["a" * (1 << 20)] * 17)
+    longer = pyarrow.array(["short", "a" * (1 << 24) + "a"])  # over the limit of a record
+    for name, text in (("many", pyarrow.array(["ab" * (1 << 23)] * 20)), ("long", longer)):
+        table = pyarrow.table({"text": text})
+        plain = {"compression": "zstd", "use_dictionary": False}
+        parquet.write_table(table, tmp_path / f"{name}.parquet", **plain)
+    with pytest.raises(
+        UserError, match=r"many.parquet .*expands to 33\d,\d+,\d+ bytes"
+    ):
+        texts(tmp_path / "many.parquet")
+    with pytest.raises(UserError, match=r"long.parquet, row 2: it is longer than 16,777,216 bytes"):
+        texts(tmp_path / "long.parquet")
+    # Equal values are stored once: what they expand to is no larger than a batch.
+    parquet.write_table(pyarrow.table({"text": whole}), tmp_path / "equal.parquet")
+    assert len(texts(tmp_path / "equal.parquet")) == 17

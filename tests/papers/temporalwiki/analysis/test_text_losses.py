@@ -92,5 +92,10 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
     table = read_json(tmp_path / "out" / "proper_nouns.json")
     assert table["vanilla"]["diffset"]["proper_nouns"]["value"] == pytest.approx(math.exp(-0.1))
     assert (tmp_path / "out" / "proper_nouns.png").stat().st_size > 5000
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "proper_nouns.json").write_text("mine")
+    assert ckl.main([*argv[:-1], str(tmp_path / "mine")]) == 2
+    assert "mine is there already; choose another --out" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "proper_nouns.json").read_text() == "mine"
     assert ckl.main([*argv, "--formula", "per_fact_mean"]) == 2
     assert "--formula is 'per_fact_mean'; choose" in capsys.readouterr().err
