@@ -82,9 +82,7 @@ def test_parquet_that_expands_to_gigabytes_is_refused(tmp_path):
         table = pyarrow.table({"text": text})
         plain = {"compression": "zstd", "use_dictionary": False}
         parquet.write_table(table, tmp_path / f"{name}.parquet", **plain)
-    with pytest.raises(
-        UserError, match=r"many.parquet .*expands to 33\d,\d+,\d+ bytes"
-    ):
+    with pytest.raises(UserError, match=r"many.parquet .*expands to 33\d,\d+,\d+ bytes"):
         texts(tmp_path / "many.parquet")
     with pytest.raises(UserError, match=r"long.parquet, row 2: it is longer than 16,777,216 bytes"):
         texts(tmp_path / "long.parquet")
