@@ -279,8 +279,8 @@ def write(
         for i, (paper, tables) in enumerate(papers.items())
     ]
     said = collections.Counter(row["verdict"] for row in found)
-    told = ", ".join(f"{verdict} {count}" for verdict, count in sorted(said.items()))
-    lead = [f"{len(found)} claims: {told}.", note, f"Folders: {', '.join(given)}."]
+    verdicts = ", ".join(f"{verdict} {count}" for verdict, count in sorted(said.items()))
+    lead = [f"{len(found)} claims: {verdicts}.", note, f"Folders: {', '.join(given)}."]
     return write_page(out / "claims.html", "Which of the papers' claims hold", page, lead)
 
 

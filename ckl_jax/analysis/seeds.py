@@ -75,14 +75,14 @@ def compare_seeds(folders: Sequence[str | Path], out: str | Path, summarize: Sum
 
 def _lead(table: Section) -> list[str]:
     """The highest and the lowest mean of the first three columns that have a range."""
-    told = []
+    sentences = []
     for i, header in enumerate(table.headers):
         means = [(row[i], row[0].text) for row in table.rows if row[i].below]
         if len(means) > 1:
             means.sort(key=lambda mean: float(mean[0].text.replace(",", "")))
             ends = (f"{cell.text} ({cell.below}) of {row}" for cell, row in (means[0], means[-1]))
-            told.append(f"{header}: {' to '.join(ends)}.")
-    return told[:3]
+            sentences.append(f"{header}: {' to '.join(ends)}.")
+    return sentences[:3]
 
 
 def check_folders(folders: Sequence[str | Path]) -> None:

@@ -1,7 +1,7 @@
 """`ckl data ...` of facts: probes, questions and data sets made of them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -329,6 +329,7 @@ def questions(
     from ckl_jax.data.facts.questions import write_questions
     from ckl_jax.data.text.words import make_tokenizer
     from ckl_jax.papers.mind_the_gap.data import dated_qa, newsqa
+    from ckl_jax.world.stream_text import tokenised
 
     simulated, is_newsqa = source == "stream", source.endswith(".json") and not form
     if not simulated:
@@ -341,18 +342,8 @@ def questions(
     if dated and not form:
         raise UserError("--dated is of --form: questions about offices say their month anyway.")
     if simulated:
-        from ckl_jax.world.facts import office_terms
-        from ckl_jax.world.stream import END, START, stream_world
-        from ckl_jax.world.stream_text import tokenised as tokenize
-
-        if first < START[:7] or last >= END[:7]:
-            raise UserError(
-                f"--first {first} and --last {last}: the stream has {START[:7]} to "
-                "2019-12, and who holds an office at another time is not known."
-            )
-        terms = office_terms(stream_world(seed, size))
-    if tokenizer or not simulated:
-        tokenize = make_tokenizer(tokenizer or "moses")
+        terms = _simulated_terms(first, last, size, seed)
+    tokenize = make_tokenizer(tokenizer or "moses") if tokenizer or not simulated else tokenised
     if is_newsqa:
         dates = newsqa.read_dates(addresses) if addresses else None
         found = newsqa.read_newsqa(source, dates, year, tokenize)
@@ -370,3 +361,16 @@ def questions(
     count = write_questions(out, found)
     print(f"{count:10,}  questions: {out}")
     return {"out": out, "questions": count}
+
+
+def _simulated_terms(first: str, last: str, size: str, seed: int) -> Iterable[Any]:
+    """Who holds the stream's offices, for questions about the months from `first` to `last`."""
+    from ckl_jax.world.facts import office_terms
+    from ckl_jax.world.stream import END, START, stream_world
+
+    if first < START[:7] or last >= END[:7]:
+        raise UserError(
+            f"--first {first} and --last {last}: the stream has {START[:7]} to "
+            "2019-12, and who holds an office at another time is not known."
+        )
+    return office_terms(stream_world(seed, size))

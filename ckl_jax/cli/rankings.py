@@ -1,6 +1,7 @@
 """`ckl probe ...`: relational ranking (docs/lm_pub_quiz.md)."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -156,12 +157,12 @@ def fill(
     write_jsonl(folder / "items.jsonl", rows)
     write_json(folder / "summary.json", found)
     whole = found["overall"]
-    told = (
+    scores = (
         f"{key} {x['value']:.2f} % (95 % interval {x['low']:.2f} to {x['high']:.2f})"
         for key, x in whole.items()
         if key.startswith("precision")
     )
-    print(f"{', '.join(told)} of {whole['items']:,} rows whose answer is one token")
+    print(f"{', '.join(scores)} of {whole['items']:,} rows whose answer is one token")
     print(f"{whole['left_out']:,} rows have an answer of several tokens. Results: {folder}")
     return {"results": folder, **found}
 
@@ -194,7 +195,7 @@ def compare(
       leaderboard: Put the best model first, and write results.json, as LM-PUB-QUIZ's site has it.
     """
     from ckl_jax.analysis.sections import refuse_foreign
-    from ckl_jax.files import read_json, read_json_object, write_json
+    from ckl_jax.files import read_json, write_json
     from ckl_jax.papers.lm_pub_quiz.analysis import comparison, ranking_report
     from ckl_jax.papers.lm_pub_quiz.analysis.leaderboard import entries
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
@@ -207,15 +208,8 @@ def compare(
     info = read_json(relation_info) if relation_info else None
     read = {name: DatasetResults.from_path(path, info) for name, path in named}
     models, coverage = comparison.align(read, common_rows)
-    for name, folder in named_folders(prior, "--prior").items():
-        if name not in models:
-            raise UserError(f"--prior {name}: there is no model {name}; name one of RESULTS.")
-        generic = DatasetResults.from_path(folder)
-        models[f"{name} without prior"] = comparison.without_prior(models[name], generic)
-    popular = read_json_object(popularity) if popularity else None
-    for subject, value in (popular or {}).items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{popularity}: the popularity of {subject!r} is no number.")
+    models |= _without_priors(models, prior)
+    popular = _popularity(popularity) if popularity else None
     if leaderboard:
         board = entries(models)
         order = [x["model_name"] for x in board if x["model_name"] in models]
@@ -233,3 +227,27 @@ def compare(
     for line in (*differences, *tests):
         print(line)
     return {"written": written, "changes": differences, **found}
+
+
+def _without_priors(models: Mapping[str, Any], prior: Sequence[str]) -> dict[str, Any]:
+    """{"<model> without prior": results} of the models named in --prior."""
+    from ckl_jax.papers.lm_pub_quiz.analysis import comparison
+    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+
+    found = {}
+    for name, folder in named_folders(prior, "--prior").items():
+        if name not in models:
+            raise UserError(f"--prior {name}: there is no model {name}; name one of RESULTS.")
+        generic = DatasetResults.from_path(folder)
+        found[f"{name} without prior"] = comparison.without_prior(models[name], generic)
+    return found
+
+
+def _popularity(path: str) -> dict[str, float]:
+    from ckl_jax.files import read_json_object
+
+    found = read_json_object(path)
+    for subject, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{path}: the popularity of {subject!r} is no number.")
+    return found

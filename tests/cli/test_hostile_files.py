@@ -341,7 +341,6 @@ HALVES = {
     "data snapshots --documents BAD --facts FACTS --dates 2020-01-01,2020-02-01 --out OUT": (
         "bad.jsonl, line 2"
     ),
-    "ask --model a=RUN --questions QUESTIONS --out OUT": "a T5Config is not one",
 }
 
 
@@ -349,12 +348,9 @@ HALVES = {
 def test_a_refusal_leaves_no_folder(command, tiny, tmp_path, capsys):
     (tmp_path / "documents.jsonl").write_text(GOOD)
     (tmp_path / "bad.jsonl").write_text(f"{GOOD}\n{{")
-    question = {"id": "a", "question": "who", "answers": ["x"], "date": "2019-05"}
-    write_jsonl(tmp_path / "questions.jsonl", [question])
     places = {"OUT": tmp_path / "out", "FACTS": tiny.probes / "facts.jsonl"}
     places |= {"DOCUMENTS": tmp_path / "documents.jsonl", "BAD": tmp_path / "bad.jsonl"}
     places |= {"VOCABULARY": tiny.root / "world" / "prepared" / "vocabulary.model"}
-    places |= {"QUESTIONS": tmp_path / "questions.jsonl", "a=RUN": f"a={tiny.root / 'initial'}"}
     argv = [str(places.get(w, w.replace("OUT/", f"{tmp_path}/out/"))) for w in command.split()]
     assert HALVES[command] in refused(capsys, argv)
     assert not (tmp_path / "out").exists()

@@ -76,8 +76,8 @@ def describe(name: str, running: Running) -> list[str]:
         if not running.is_full and not (probes / "manifest.json").exists():
             probes, facts = Path(folder), {"source": running.source, "data_dir": running.data}
             build_world(folder, running.seed, running.size, variant=running.world, **facts)
-        told = cost.lines(plan, functools.partial(_rows, probes, running.prepared / "tasks"))
-    return [*(f"{training.name}: {training.folder}" for training in plan), *told]
+        plan_lines = cost.lines(plan, functools.partial(_rows, probes, running.prepared / "tasks"))
+    return [*(f"{training.name}: {training.folder}" for training in plan), *plan_lines]
 
 
 def _tell(plan: Sequence[Training], running: Running) -> None:

@@ -91,6 +91,10 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
         assert sentence in told and told.count("\n") == 1
 
 
+def _refuse(*unused):
+    raise UserError("There are no answers of such a model.")
+
+
 def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_path, monkeypatch):
     asked = tmp_path / "asked.jsonl"
     write_questions(asked, _questions())
@@ -106,6 +110,11 @@ def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_pat
     def ask(place):
         return office_holder_qa.ask({"a": str(tmp_path / place)}, asked, tmp_path / "out")
 
+    with monkeypatch.context() as m:
+        m.setattr(office_holder_qa, "answers_of", _refuse)
+        with pytest.raises(UserError, match="of such a model"):
+            ask("a")
+    assert not (tmp_path / "out").exists()
     ask("a")
     ask("a")
     with pytest.raises(

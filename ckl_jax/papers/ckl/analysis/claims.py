@@ -242,20 +242,20 @@ def _drawn(studies: Mapping[str, Study], samples: int, seed: int) -> dict[Key, A
 
     Models that answered the same items share the resamples, also across scenarios.
     """
-    asked: dict[Any, list] = {}
+    measured: dict[Any, list] = {}
     for scenario, study in studies.items():
         before = study.initial.scores if study.initial else {}
         for entry in study.entries:
             row = entry.run.path.name if entry.run and entry is not study.initial else entry.key
             for probe, scored in entry.scores.items():
                 score = scored.score if scenario == "kilt" else scored.em
-                members = asked.setdefault((probe, scored.items), [])
+                members = measured.setdefault((probe, scored.items), [])
                 members.append(((scenario, row, probe), score))
                 if probe in before:
                     newly = scored.em * (1.0 - before[probe].em)
                     members.append(((scenario, row, probe, _NEWLY_RIGHT), newly))
     numbers: dict[Key, Any] = {}
-    for i, members in enumerate(asked.values()):
+    for i, members in enumerate(measured.values()):
         values = 100.0 * np.stack([score for _, score in members])  # [M, N]
         draws = bootstrap_means(values, samples, (seed, i))
         drawn = np.column_stack([values.mean(axis=1), draws])

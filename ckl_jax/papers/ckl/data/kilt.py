@@ -212,8 +212,8 @@ def known_relations(folder: str | os.PathLike) -> tuple[int, int]:
     """
     name = "structured_zeroshot"
     trained = {_relation(r) for r in read_kilt(find_file(folder, name, TRAIN))}
-    asked = [_relation(r) for r in read_dev(folder, name)]
-    return sum(relation in trained for relation in asked), len(asked)
+    relations = [_relation(r) for r in read_dev(folder, name)]
+    return sum(relation in trained for relation in relations), len(relations)
 
 
 def _relation(record: KiltRecord) -> str:

@@ -60,8 +60,8 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
         table.show()
     for sentence in cutoff_sentences(results):
         print(sentence)
-    if told := few_documents(results):
-        print(told)
+    if warning := few_documents(results):
+        print(warning)
 
     sections = [
         *parts_of(results, drawn).values(),
@@ -84,7 +84,7 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
         f"{sum(stale['documents']):,.0f} documents of {stale['labels'][0]} to "
         f"{stale['labels'][-1]}; {results['words'][ALL]:,.0f} words.",
         *cutoff_sentences(results),
-        told,
+        warning,
     ]
     title = "How fast the model goes stale"
     return write_page(out / "report.html", title, sections, lead)

@@ -26,18 +26,18 @@ def _templama(row: dict[str, Any]) -> tuple[Question, str]:
 
 def _streamingqa(row: dict[str, Any]) -> tuple[Question, str]:
     """Times are seconds in UTC; `answers_additional` is no reference of the evaluation."""
-    asked, answered = (_day(row[key]) for key in ("question_ts", "evidence_ts"))
+    asked_on, answered_on = (_day(row[key]) for key in ("question_ts", "evidence_ts"))
     answers = tuple(row["answers"])
-    found = Question(row["qa_id"], row["question"], answers, answered.isoformat())
-    return found, f"Today is {asked:%A, %B} {asked.day}, {asked.year}. "
+    found = Question(row["qa_id"], row["question"], answers, answered_on.isoformat())
+    return found, f"Today is {asked_on:%A, %B} {asked_on.day}, {asked_on.year}. "
 
 
 def _realtimeqa(row: dict[str, Any]) -> tuple[Question, str]:
     """`answer` are the numbers of `choices` that are right; dates are 2022/07/08 or 2024-07-08."""
-    asked = datetime.date.fromisoformat(row["question_date"].replace("/", "-"))
+    asked_on = datetime.date.fromisoformat(row["question_date"].replace("/", "-"))
     answers = tuple(row["choices"][int(number)] for number in row["answer"])
-    found = Question(row["question_id"], row["question_sentence"], answers, asked.isoformat())
-    return found, f"Today is {asked:%B %d, %Y}. "
+    found = Question(row["question_id"], row["question_sentence"], answers, asked_on.isoformat())
+    return found, f"Today is {asked_on:%B %d, %Y}. "
 
 
 def _day(seconds: int) -> datetime.date:
