@@ -192,7 +192,7 @@ def claimed_folder(
       overwrite: whether it may hold what others have made; see `refuse_existing`.
 
     Raises:
-      UserError: it holds what others have made.
+      UserError: it holds what others have made, or another process fills it.
     """
     was_there, mark = os.path.lexists(out), Path(out) / _MARK
     refuse_unclaimed(out, command, overwrite)

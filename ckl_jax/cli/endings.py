@@ -38,7 +38,8 @@ def run(name: str, job: Callable[[], int]) -> int:
         complain(f"{name}: {e}")
         return 2
     except MemoryError as e:
-        complain(f"{name}: There is not enough memory ({e or 'no more is known'}); use less of it.")
+        reason = str(e).split("\n")[0] or "no more is known"  # without what gin appends
+        complain(f"{name}: There is not enough memory ({reason}); use less of it.")
         return 2
     except BrokenPipeError:  # whoever read the output has seen enough
         _silence(sys.stdout)

@@ -123,7 +123,7 @@ def test_a_signal_within_an_import_is_not_turned_into_an_import_error(tmp_path, 
 
 def test_too_little_memory_is_one_sentence(capsys):
     def job():
-        raise MemoryError("Unable to allocate 9 TiB")
+        raise MemoryError("Unable to allocate 9 TiB\n  In call to configurable 'train' (<f>)")
 
     assert endings.run("ckl", job) == 2
     told = "ckl: There is not enough memory (Unable to allocate 9 TiB); use less of it.\n"
