@@ -47,7 +47,9 @@ from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
 from ckl_jax.files import (
     atomic_write,
+    locked,
     os_errors,
+    parents_of,
     read_json,
     refuse_existing,
     refuse_to_replace,
@@ -112,19 +114,20 @@ class Options:
             raise UserError(f"--latest {self.latest} is before --earliest {self.earliest}.")
 
 
-def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
-    """The folder of unfinished work: an existing one with the same settings, or a new one.
+def _open_work(folder: Path, settings: dict[str, Any]) -> None:
+    """Goes on with the folder of unfinished work of the same settings, or begins it anew.
 
     It is this command's own and nobody's result, so what it left there of other settings or other
     input is not a reason to stop.
     """
     try:
-        return open_folder(folder, settings)
+        open_folder(folder, settings)
     except UserError:
         if not (folder / "settings.json").is_file():  # not made by this command
             raise
-        shutil.rmtree(folder, ignore_errors=True)
-        return open_folder(folder, settings)
+        for path in folder.iterdir():  # the folder itself stays: it is locked
+            (shutil.rmtree if path.is_dir() else os.unlink)(path)
+        open_folder(folder, settings)
 
 
 def clean(
@@ -169,24 +172,25 @@ def clean(
     if not folder.exists() and not record.exists():
         refuse_existing(out, overwrite)
     begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
-    folder = _work_folder(folder, begun)
-    options = dataclasses.replace(options, latest=settings["latest"])
-    # Three passes: read and sign, mark near-duplicates over all shards, tokenise what stays.
-    with processes(workers) as pool:
-        try:
-            counts = _read(inputs, folder / "read", options, pool, workers, progress, record_limit)
-        except UserError:
-            if not _shards(folder / "read"):  # nothing to go on with
-                shutil.rmtree(folder)
-            raise
-        counts |= _mark(folder, options, progress)
-        tasks = [(folder, number, options) for number in range(len(_shards(folder / "read")))]
-        run_tasks(finish_shard, tasks, pool, progress, "shards tokenised")
-    # Shards are sorted; merging them gives the canonical order.
-    _merge(_shards(folder / "done"), out)
-    report = {"settings": settings, "backends": backends, "documents": counts}
-    write_json(record, report)
-    shutil.rmtree(folder)
+    with parents_of(read := folder / "read"), locked(folder):
+        _open_work(folder, begun)
+        options = dataclasses.replace(options, latest=settings["latest"])
+        # Three passes: read and sign, mark near-duplicates over all shards, tokenise what stays.
+        with processes(workers) as pool:
+            try:
+                counts = _read(inputs, read, options, pool, workers, progress, record_limit)
+            except UserError:
+                if not _shards(read):  # nothing to go on with
+                    shutil.rmtree(folder)
+                raise
+            counts |= _mark(folder, options, progress)
+            tasks = [(folder, number, options) for number in range(len(_shards(read)))]
+            run_tasks(finish_shard, tasks, pool, progress, "shards tokenised")
+        # Shards are sorted; merging them gives the canonical order.
+        _merge(_shards(folder / "done"), out)
+        report = {"settings": settings, "backends": backends, "documents": counts}
+        write_json(record, report)
+        shutil.rmtree(folder)
     return report
 
 

@@ -8,6 +8,7 @@ wikitext is parsed.
 
 import bisect
 import collections
+import contextlib
 import csv
 import dataclasses
 import importlib.metadata
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import files
 from ckl_jax.data.buckets import bucket_path, write_rows
 from ckl_jax.data.process_pool import (
     Progress,
@@ -199,13 +201,13 @@ def build(
     """
     if done := open_diffset(todo, shared=part != (0, 1)):
         return done
-    mine = [i for i in range(len(todo.shards)) if i % part[1] == part[0] and not is_done(todo, i)]
-    progress(len(todo.shards) - len(mine), len(todo.shards), "shards")
-    if mine:
-        _make_shards(todo, mine, workers, progress)
-    if not all(is_done(todo, i) for i in range(len(todo.shards))):
-        return None
-    return finish(todo)
+    with files.locked(todo.out) if part == (0, 1) else contextlib.nullcontext():
+        every = range(len(todo.shards))
+        mine = [i for i in every if i % part[1] == part[0] and not is_done(todo, i)]
+        progress(len(every) - len(mine), len(every), "shards")
+        if mine:
+            _make_shards(todo, mine, workers, progress)
+        return finish(todo) if all(is_done(todo, i) for i in every) else None
 
 
 def open_diffset(todo: Plan, shared: bool = False) -> dict[str, Any] | None:

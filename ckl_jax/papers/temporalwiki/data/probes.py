@@ -17,7 +17,7 @@ from typing import Any
 from ckl_jax.data.facts.fact_files import COLUMNS, SETS
 from ckl_jax.data.process_pool import Progress, no_progress, open_folder, processes
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json, write_json, write_jsonl
+from ckl_jax.files import atomic_write, locked, read_json, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.data import probe_notes, probe_rows, probe_stages
 from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.light_tuning import draw
@@ -80,18 +80,19 @@ def build(
     settings = settings_of(job, fix_point, light_tuning)
     open_folder(job.out, settings)
     path = job.out / "manifest.json"
-    # Finished: only the notes are given again.
-    if path.is_file():
-        manifest = read_json(path)
-    else:
-        with processes(workers) as pool:
-            read, counts = steps(Run(job, pool, workers, progress))
-        manifest = {**settings, "read": read, "steps": counts}
-        manifest |= _write(job, counts, fix_point, light_tuning)
-        if not keep:
-            for name in probe_stages.FOLDERS:
-                shutil.rmtree(job.out / name, ignore_errors=True)
-        write_json(path, manifest)
+    with locked(job.out):
+        # Finished: only the notes are given again.
+        if path.is_file():
+            manifest = read_json(path)
+        else:
+            with processes(workers) as pool:
+                read, counts = steps(Run(job, pool, workers, progress))
+            manifest = {**settings, "read": read, "steps": counts}
+            manifest |= _write(job, counts, fix_point, light_tuning)
+            if not keep:
+                for name in probe_stages.FOLDERS:
+                    shutil.rmtree(job.out / name, ignore_errors=True)
+            write_json(path, manifest)
     for note in manifest.get("notes", ()):
         warnings.warn(f"{job.out}: {note}", stacklevel=2)
     return manifest

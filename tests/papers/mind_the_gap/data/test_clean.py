@@ -2,6 +2,7 @@
 
 import base64
 import bz2
+import dataclasses
 import datetime
 import gzip
 import hashlib
@@ -317,3 +318,22 @@ def test_after_an_error_a_mended_file_or_skip_bad_goes_through(tmp_path, capsys)
     write_jsonl(path, rows())
     assert main(command) == 0
     assert [d.id for d in read_documents(out)] == kept
+
+
+def test_two_do_not_clean_into_one_file_at_once(tmp_path, monkeypatch):
+    """The second would take the first one's shards away: an empty file was called done."""
+    write_jsonl(tmp_path / "x.jsonl", many(40))
+    options, marked = Options(source="jsonl", language_id="none"), builder._mark
+    others = [options, dataclasses.replace(options, earliest="2001-01-01")]
+
+    def mark(*arguments):
+        for other in others:
+            with pytest.raises(UserError, match=r"\.out\.jsonl\.work is being filled by another"):
+                clean([tmp_path / "x.jsonl"], tmp_path / "out.jsonl", other)
+        return marked(*arguments)
+
+    monkeypatch.setattr(builder, "_mark", mark)
+    done = clean([tmp_path / "x.jsonl"], tmp_path / "out.jsonl", options)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == done["documents"]["kept"]
+    names = ["out.clean.json", "out.jsonl", "x.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
