@@ -194,11 +194,11 @@ def claimed_folder(
     Raises:
       UserError: it holds what others have made, or another process fills it.
     """
-    was_there, mark = os.path.lexists(out), Path(out) / _MARK
+    was_there = os.path.lexists(out)
     refuse_unclaimed(out, command, overwrite)
-    with parents_of(mark), locked(out):
+    with locked(out):
         try:
-            write_file(mark, f"{command}\n")
+            write_file(Path(out) / _MARK, f"{command}\n")
             yield
         except BaseException:
             if not was_there:
@@ -208,20 +208,21 @@ def claimed_folder(
 
 @contextlib.contextmanager
 def locked(folder: str | os.PathLike, wait: bool = False) -> Iterator[None]:
-    """Keeps this machine's other processes that ask for it out of a folder, which is there.
+    """Keeps this machine's other processes that ask for it out of a folder, made where missing.
 
     Raises:
       UserError: another process holds it, and it is not to `wait`.
     """
-    with os_errors(folder):
-        held = os.open(folder, os.O_RDONLY)
-    try:
-        if not lock(held, wait):
-            what = "is being filled by another process; wait for it or choose another --out."
-            raise UserError(f"{os.fspath(folder)} {what}")
-        yield
-    finally:
-        os.close(held)
+    with parents_of(Path(folder) / _MARK):
+        with os_errors(folder):
+            held = os.open(folder, os.O_RDONLY)
+        try:
+            if not lock(held, wait):
+                what = "is being filled by another process; wait for it or choose another --out."
+                raise UserError(f"{os.fspath(folder)} {what}")
+            yield
+        finally:
+            os.close(held)
 
 
 def lock(file: Any, wait: bool = False) -> bool:

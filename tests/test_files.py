@@ -11,12 +11,14 @@ import time
 import pytest
 
 from ckl_jax import files
+from ckl_jax.cli import ckl
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 
 KILLED = """
 import os, signal, sys
 from ckl_jax import files
+from ckl_jax.cli import ckl
 
 with files.atomic_write(sys.argv[1]) as f:
     f.write("half")
@@ -106,6 +108,22 @@ def test_two_cannot_fill_a_folder_at_once(tmp_path):
     held = os.open(out, os.O_RDONLY)
     assert files.lock(held)
     os.close(held)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["world", "--size", "tiny", "--out"],
+        ["data", "prepare", "--dir", ".", "--out"],
+        ["data", "kilt", "--size", "tiny", "--out"],
+        ["proper-nouns", "a", "--initial", "b", "--out"],
+    ],
+)
+def test_commands_refuse_a_folder_that_is_being_filled(tmp_path, capsys, command):
+    with files.locked(tmp_path / "out"):
+        assert ckl.main([*command, str(tmp_path / "out")]) == 2
+        assert "out is being filled by another process" in capsys.readouterr().err
+        assert not any((tmp_path / "out").iterdir())
 
 
 def test_a_lock_is_waited_for(tmp_path):

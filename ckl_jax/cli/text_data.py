@@ -10,7 +10,7 @@ from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
-from ckl_jax.files import refuse_existing, refuse_to_replace
+from ckl_jax.files import locked, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Repeated
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
@@ -53,16 +53,17 @@ def prepare(
     checks.require_int(5, 2**31 - 1, **{"--vocab-size": vocab_size})
     # The end of sequence takes one token.
     checks.require_int(2, **{"--input-length": input_length, "--target-length": target_length})
-    prepared = prepare_ckl(
-        dir,
-        out,
-        vocab_size,
-        {"inputs": input_length, "targets": target_length},
-        vocabulary=vocabulary,
-        legacy_spacing=legacy_spacing,
-        replace=overwrite,
-        progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
-    )
+    with locked(out):
+        prepared = prepare_ckl(
+            dir,
+            out,
+            vocab_size,
+            {"inputs": input_length, "targets": target_length},
+            vocabulary=vocabulary,
+            legacy_spacing=legacy_spacing,
+            replace=overwrite,
+            progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
+        )
     print()
     counts = {name: len(prepared.open(name)) for name in prepared.tasks}
     for name, folder in prepared.tasks.items():

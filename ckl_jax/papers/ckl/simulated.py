@@ -183,7 +183,7 @@ def make_inputs(
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
         if not Path(probe_dir).is_dir():
             raise UserError(f"PROBE_DIR {probe_dir} is no folder; give that of the probes' files.")
-    with files.parents_of(path.parent), files.locked(data_dir, wait=True):
+    with files.locked(data_dir, wait=True):
         _check_world(data_dir, world)  # that another process may have made by now
         if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
             prepare(data_dir, seed, size, variant=variant)

@@ -49,7 +49,6 @@ from ckl_jax.files import (
     atomic_write,
     locked,
     os_errors,
-    parents_of,
     read_json,
     refuse_existing,
     refuse_to_replace,
@@ -169,10 +168,11 @@ def clean(
         return done
     backends = backends_of(options)
     folder = out.with_name(f".{out.name}.work")
+    read = folder / "read"
     if not folder.exists() and not record.exists():
         refuse_existing(out, overwrite)
     begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
-    with parents_of(read := folder / "read"), locked(folder):
+    with locked(folder):
         _open_work(folder, begun)
         options = dataclasses.replace(options, latest=settings["latest"])
         # Three passes: read and sign, mark near-duplicates over all shards, tokenise what stays.
