@@ -86,21 +86,11 @@ def run_child(command: Sequence[str]) -> int:
     return code
 
 
-class FolderLock:
+class FolderLock(contextlib.ExitStack):
     """Context manager that holds an exclusive lock on a folder among this machine's processes.
 
     The kernel lets go of the lock when the process ends, so none is ever left behind.
     """
-
-    def __init__(self):
-        self._file = None
-
-    def __enter__(self) -> "FolderLock":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        if self._file is not None:
-            self._file.close()
 
     def acquire(self, folder: str | os.PathLike, doing: str, name: str) -> None:
         """Locks `folder`, which exists.
@@ -115,18 +105,18 @@ class FolderLock:
         """
         path = Path(folder) / LOCK
         with os_errors(path):
-            self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open means locked)
-        if not lock(self._file):
-            self._file.seek(0)
-            owner = self._file.read().strip() or "unknown"
+            file = self.enter_context(open(path, "a+", encoding="utf-8"))  # open means locked
+        if not lock(file):
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
             raise UserError(
                 f"{folder} is being {doing} by process {owner}; wait for it or choose another "
                 f"{name}."
             )
         with os_errors(path):
-            self._file.truncate(0)
-            self._file.write(str(os.getpid()))
-            self._file.flush()
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
 
 
 def initialize(

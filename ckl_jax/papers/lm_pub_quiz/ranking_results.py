@@ -26,7 +26,6 @@ METADATA = "metadata_results.json"
 # Of the dataset as a whole, and by relation.
 _DEVELOPMENT = ("metadata.json", "metadata_relations.json")
 _SUFFIX = "_results"
-SUFFIX = f"{_SUFFIX}.jsonl"
 # Parallel lists: what selects options must select from both.
 _SPACE = ("answer_space_labels", "answer_space_ids")
 # Columns that only results with token scores have, each a list with an entry for each option.
