@@ -340,14 +340,14 @@ def _damage(path: epath.Path) -> Iterator[None]:
         raise
     except Exception as e:
         # Reads of other arrays complain when orbax has given up at the first: later, so for good.
-        if getattr(sys.unraisablehook, "func", None) is not _tell:
-            sys.unraisablehook = functools.partial(_tell, sys.unraisablehook)
+        if getattr(sys.unraisablehook, "func", None) is not _pass_on:
+            sys.unraisablehook = functools.partial(_pass_on, sys.unraisablehook)
         raise UnreadableCheckpoint(
             f"Checkpoint {path} is damaged or incomplete ({integrity.sentence(path, e)}); {REMEDY}"
         ) from e
 
 
-def _tell(before: Callable[[Any], Any], error: Any) -> None:
+def _pass_on(before: Callable[[Any], Any], error: Any) -> None:
     """Passes on what `sys.unraisablehook` gets, but for reads that were given up."""
     if str(error.exc_value) != "Event loop is closed":
         before(error)

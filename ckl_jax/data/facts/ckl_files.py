@@ -376,7 +376,7 @@ def available_probes(directory: str | os.PathLike) -> list[str]:
 def is_left_out(probe: Probe, directory: str | os.PathLike, say: Callable = print) -> bool:
     """Whether no file is missing: the folder's manifest says that the probe has no items.
 
-    A benchmark that was built from little text may have empty probes; which is told to `say`.
+    A benchmark that was built from little text may have empty probes, which it says.
     """
     manifest = Path(directory) / "manifest.json"
     if not manifest.is_file() or os.path.lexists(probe.path(directory)):
