@@ -47,4 +47,5 @@ class TwikiDiffset(tfds.core.GeneratorBasedBuilder):
         return {"train": self._generate_examples()}
 
     def _generate_examples(self):
-        yield from enumerate(read_records(self._source))
+        for i, record in enumerate(read_records(self._source)):
+            yield i, {name: record[name] for name in self.info.features}  # not its edits

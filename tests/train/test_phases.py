@@ -102,7 +102,7 @@ def test_the_schedule_goes_on_over_phases(tiny, tmp_path, capsys):
         rates += [row["learning_rate"] for row in found if row["split"] == "train"]
         before = tmp_path / name
     assert len(rates) == 12 and steps_before(str(before)) == 12
-    assert rates[0] == pytest.approx(1e-3) and rates[-1] == pytest.approx(5e-4)
+    assert rates[0] == pytest.approx(2e-3) and rates[-1] == pytest.approx(1e-3)
     assert (np.diff(rates) < 0).all()  # no second warm-up
 
 
