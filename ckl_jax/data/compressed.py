@@ -27,7 +27,7 @@ BLOCK_BYTES = 1 << 18
 RECORD_BYTES = 1 << 24
 ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
-# Arrays that take more than both, in bytes and relative to their archive, are refused unread.
+# Arrays and tables above both, in bytes and relative to their file, are refused unread.
 _EXPANDED_BYTES, _EXPANSION = 1 << 28, 100
 
 

@@ -217,7 +217,7 @@ class Stopped(Exception):
 
 
 class StopSignal:
-    """Context manager that records SIGTERM and Ctrl-C instead of ending the process; see `asked`.
+    """Context manager that records SIGTERM and Ctrl-C instead of ending the process.
 
     A preempted machine gets some seconds: the train loop asks after each step and before each batch
     of an evaluation, saves a checkpoint and returns. A second signal to a process that is alone
@@ -229,7 +229,7 @@ class StopSignal:
       reply: what to print, behind the signal's name, as soon as it is there; called from another
         thread, because the main one may be in a long computation. Several processes only print
         JAX's own line.
-      received: whether `asked` was true.
+      received: whether `requested` was true.
       exit_code: of a process that was stopped: 130 by Ctrl-C, else 143.
     """
 

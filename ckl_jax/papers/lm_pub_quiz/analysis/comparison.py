@@ -103,8 +103,7 @@ def by_template(results: DatasetResults) -> dict[str, Any]:
     right, numbers = [], []
     for result in results:
         right.append(ranking_metrics.correct(result.reduced().scores, result.answers))
-        # Results from before LM-PUB-QUIZ 0.3.2 have one template and no such column.
-        numbers += [row.get("template_index", 0) for row in result.table]
+        numbers += map(_template, result.table)
     templates, at = np.unique(numbers, return_inverse=True)
     values = np.bincount(at, np.concatenate(right)) / np.bincount(at)
     sem = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
@@ -122,6 +121,10 @@ def instances(result: RelationResult) -> list[int]:
     """The number of each row's instance."""
     # Results of before LM-PUB-QUIZ 0.3.2 have one template and no such column.
     return [row.get("instance_index", i) for i, row in enumerate(result.table)]
+
+
+def _template(row: Mapping[str, Any]) -> int:
+    return row.get("template_index", 0)  # as `instances`
 
 
 def without_prior(results: DatasetResults, generic: DatasetResults) -> DatasetResults:
@@ -150,7 +153,7 @@ def without_prior(results: DatasetResults, generic: DatasetResults) -> DatasetRe
                 )
         whole, chances = result.reduced(), _log_bias(prior)
         scores = [
-            row - chances.get(of.get("template_index", 0), np.nan)
+            row - chances.get(_template(of), np.nan)
             for row, of in zip(whole.scores, whole.table, strict=True)
         ]
         if not np.isfinite(scores).all():
@@ -164,7 +167,7 @@ def _log_bias(result: RelationResult) -> dict[int, np.ndarray]:
     from scipy.special import log_softmax, logsumexp
 
     logs = log_softmax(result.reduced().scores, axis=1)
-    templates = np.array([row.get("template_index", 0) for row in result.table])
+    templates = np.array(list(map(_template, result.table)))
     return {int(t): logsumexp(logs[templates == t], axis=0) for t in np.unique(templates)}
 
 

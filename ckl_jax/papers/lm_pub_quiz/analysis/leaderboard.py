@@ -21,10 +21,10 @@ def entries(models: Mapping[str, DatasetResults]) -> list[dict[str, Any]]:
     """
     found = []
     for name, results in models.items():
-        told = results.get_metadata()
-        kind = next((kind for kind, key in _KINDS.items() if key in told), "CLM")
-        own = {"model_name": name, "model_family": told.get("model_family", name)}
-        own |= {"model_type": kind, "num_params": told.get("num_params")}
+        metadata = results.get_metadata()
+        kind = next((kind for kind, key in _KINDS.items() if key in metadata), "CLM")
+        own = {"model_name": name, "model_family": metadata.get("model_family", name)}
+        own |= {"model_type": kind, "num_params": metadata.get("num_params")}
         found.append({**dict.fromkeys(_FIELDS), **own, "accuracy": comparison.by_template(results)})
     options = [len(r.answer_space) for r in next(iter(models.values())) for _ in r.table]
     chance = {"model_name": "Random Baseline", "model_family": "baseline"}

@@ -39,8 +39,8 @@ def overall(results: DatasetResults) -> dict[str, Any]:
     (whole,) = results.get_metrics("accuracy").values()
     drawn = 100 * statistics.bootstrap_means(right[None])[0]
     found = statistics.estimate(100 * whole["accuracy"], drawn) | {"rows": int(whole["support"])}
-    told = "accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
-    return {**found, "sentence": told.format(**found)}
+    sentence = "accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
+    return {**found, "sentence": sentence.format(**found)}
 
 
 def biases(results: DatasetResults) -> str:
