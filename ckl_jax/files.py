@@ -294,7 +294,7 @@ def remove_parts(folder: str | os.PathLike, depth: int = 1) -> None:
     for level in range(depth + 1):
         for path in Path(folder).glob("*/" * level + f".*{_PART}"):
             with os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _umask() -> int:

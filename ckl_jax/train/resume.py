@@ -79,12 +79,8 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
     if jax.process_index() == 0 and not is_remote(run.model_dir):
         # Two runs in one folder would overwrite each other's checkpoints.
         lock.acquire(folder, "trained", "MODEL_DIR")
-    begun = Begun(
-        state=None,
-        frozen=frozen,
-        frozen_digest=tree_digest(run.shapes.split_frozen(frozen)[1]),
-        constants=None,
-    )
+    inherited = run.shapes.split_frozen(frozen)[1]
+    begun = Begun(state=None, frozen=frozen, frozen_digest=tree_digest(inherited), constants=None)
     # Asked again under the lock: another run may have finished in this folder meanwhile.
     latest = store.latest_step()
     if latest is None:
@@ -98,6 +94,8 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
         # Halves of files that a killed run left behind.
         files.remove_parts(folder)
         forget_later_steps(folder, run.first_step if latest is None else latest)
+        if latest is None and restore.path and flatten(inherited):
+            setup.link_base(folder, restore.path)
     artifacts.copy_vocabulary(folder, run.model.output_vocabulary)
     artifacts.write_model_info(folder, run.shapes, run.state_shapes)
     return dataclasses.replace(begun, config_text=artifacts.write_config(folder))

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,16 @@ import optax
 from ckl_jax.checkpoints import scan_layout
 from ckl_jax.checkpoints.assignment import Assignment, AssignmentMap, assign, some
 from ckl_jax.checkpoints.layout import T5X_NAMES, tree_digest
-from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params
+from ckl_jax.checkpoints.restore import (
+    PREFIX,
+    find_checkpoint,
+    is_remote,
+    read_json_item,
+    restore_params,
+    step_of,
+)
 from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_folder
 from ckl_jax.methods.method import Method
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.optim.adafactor import T5_SCANNED, Stacked
@@ -26,6 +35,7 @@ from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, unflatten
 
 _IN_CHECKPOINT = T5X_NAMES["params"] + "/"
+_BASE = "base"  # of a MODEL_DIR: the checkpoint that the run started from
 
 
 def make_optimizer(
@@ -126,7 +136,7 @@ def load_params(path: str) -> dict[str, Any]:
     """All parameters of a checkpoint, as numpy arrays.
 
     A checkpoint of a method that freezes leaves holds the others only; the frozen ones come from
-    the checkpoint that it names as its base, where that is or beside its own folder.
+    its base: see `base_of`.
 
     Raises:
       UserError: no checkpoint, or its base is not there or not what it was.
@@ -172,16 +182,38 @@ def base_of(checkpoint: Any) -> str | None:
     """
     metadata = read_json_item(checkpoint, "metadata")
     base = metadata.get("base_checkpoint")
-    # The recorded path first; below are the places where a base is found after the runs were moved
-    # or copied together.
-    if not base or Path(base).exists():
-        return base
-    there = [checkpoint.parent.parent / Path(base).name]
+    if not base:
+        return None
+    # The run's own copy first: what has the recorded path may have been trained again.
+    there = [checkpoint.parent / _BASE, Path(base)]
+    # Places where a base is found after the runs were moved or copied together.
     if way := metadata.get("base_from_model_dir"):
         # normpath, for the path between the two folders contains "..", and a symbolic link must not
         # be followed before it.
-        there.insert(0, Path(os.path.normpath(str(checkpoint.parent / way))))
+        there.append(Path(os.path.normpath(str(checkpoint.parent / way))))
+    there.append(checkpoint.parent.parent / Path(base).name)
     return str(next((path for path in there if path.exists()), base))
+
+
+def link_base(folder: str | Path, path: str) -> None:
+    """Keeps the checkpoint at `path`, which a run in `folder` needs, in that folder too.
+
+    Its files get a second name (hard links), which takes no room. On a file system without them, or
+    if the folders lie on two, nothing is kept.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    found = find_checkpoint(path)
+    if is_remote(folder) or is_remote(path):
+        return
+    try:
+        with atomic_folder(Path(folder) / _BASE) as part:
+            shutil.copytree(found, part / f"{PREFIX}{step_of(found) or 0}", copy_function=os.link)
+            if read_json_item(found, "metadata").get("frozen_paths"):  # an update itself
+                link_base(part, base_of(found))
+    except shutil.Error:
+        return
 
 
 def check_vocabulary(model: BaseTransformerModel) -> None:

@@ -125,12 +125,15 @@ def test_phases_count_on(trained):
 
 
 def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
-    base = tmp_path / "somewhere" / "initial"
-    shutil.copytree(trained, tmp_path / "somewhere" / "run")
+    base, run = tmp_path / "somewhere" / "initial", tmp_path / "somewhere" / "run"
+    shutil.copytree(trained, run)
     shutil.copytree(tiny.root / "initial", base)
-    path = tmp_path / "somewhere" / "run" / "checkpoint_24" / "metadata" / "metadata"
+    path = run / "checkpoint_24" / "metadata" / "metadata"
     metadata = json.loads(path.read_text())
     path.write_text(json.dumps({**metadata, "base_checkpoint": "/gone/initial"}))
+    weights = [x.stat() for x in (trained / "base").rglob("*") if x.is_file()]
+    assert weights and all(x.st_nlink > 1 for x in weights)  # it takes no room
+    shutil.rmtree(run / "base")
     setup.load_params(str(path.parent.parent))
     shutil.rmtree(base)
     with pytest.raises(UserError, match="needs the base model in /gone/initial"):
@@ -141,8 +144,7 @@ def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
 
 
 def test_a_run_is_asked_and_exported_where_it_was_moved(trained, tmp_path, tiny, monkeypatch):
-    for folder in (trained, tiny.root / "initial"):
-        move(folder, tmp_path / "elsewhere" / folder.name, tiny.root, trained.parent)
+    move(trained, tmp_path / "elsewhere" / "run", tiny.root, trained.parent)
     sizes = dict(vocab_size=1024, emb_dim=32, num_heads=2, head_dim=16, mlp_dim=64)
     config = T5Config(**sizes, num_encoder_layers=1, num_decoder_layers=1)
     config = dataclasses.replace(config, mlp_activations=("relu",), logits_via_embedding=True)

@@ -1,7 +1,9 @@
 """Where the parameters of a run come from: either form of layers, maps, partial restores, T5X."""
 
 import dataclasses
+import errno
 import functools
+import os
 import zipfile
 
 import jax
@@ -151,6 +153,20 @@ def test_an_adapter_finds_a_base_of_another_form_and_type(tmp_path, params, scan
     with CheckpointStore(tmp_path / "run") as store:
         store.save(1, {"params": trainable}, metadata)
     assert_same(load(config, str(tmp_path / "run"), lora(), complete=True), started)
+    # A run that starts from that one keeps both.
+    setup.link_base(tmp_path / "next", str(tmp_path / "run"))
+    for name in ("base", "run"):
+        (tmp_path / name).rename(tmp_path / f"no_{name}")
+    assert_same(load(config, str(tmp_path / "next" / "base"), lora(), complete=True), started)
+
+
+def test_where_files_have_one_name_a_base_stays_where_it_is(saved, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    setup.link_base(tmp_path, saved[False])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])

@@ -122,8 +122,14 @@ def test_a_moved_run_goes_on_with_its_data_and_base_wherever_they_lie(tiny, tmp_
         told = capsys.readouterr().err
         assert f"{away / 'run'} was trained with DATA_DIR" in told
         assert "(data, vocabulary or base have other content)" in told
+    shutil.copytree(away / "run", away / "again")
     assert goes_on() == 0
     assert complete_steps(away / "run") == [8, 12] and losses(away / "run") == expected
+    shutil.rmtree(away / "initial")
+    argv = ["train", f"--gin_file={away / 'again' / 'config.gin'}"]
+    given = {"DATA_DIR": away / "world", "INITIAL_CHECKPOINT_PATH": away / "again" / "base"}
+    assert t5x.main(argv + [f"--gin.{name}={str(value)!r}" for name, value in given.items()]) == 0
+    assert losses(away / "again") == expected
 
 
 XL = ("mind_the_gap_train.gin", "mind_the_gap_demo.gin", "mind_the_gap_tiny.gin")
