@@ -191,7 +191,8 @@ def compare(
       prior: NAME=FOLDER of the model's results of generic subjects (`ckl probe bear --subjects`):
         the model is compared once more, with the probability that an option has anyway divided out;
         may be repeated.
-      popularity: JSON file {sub_id: number} of how popular subjects are: accuracy by popularity.
+      popularity: How popular subjects are, for accuracy by popularity: a JSON file
+        {sub_id: number}, or documents (JSONL, CSV, Parquet, a folder) that mention them.
       leaderboard: Put the best model first, and write results.json, as LM-PUB-QUIZ's site has it.
     """
     from ckl_jax.analysis.sections import refuse_foreign
@@ -209,7 +210,7 @@ def compare(
     read = {name: DatasetResults.from_path(path, info) for name, path in named}
     models, coverage = comparison.align(read, common_rows)
     models |= _without_priors(models, prior)
-    popular = _popularity(popularity) if popularity else None
+    popular = _popularity(popularity, models) if popularity else None
     if leaderboard:
         board = entries(models)
         order = [x["model_name"] for x in board if x["model_name"] in models]
@@ -243,9 +244,20 @@ def _without_priors(models: Mapping[str, Any], prior: Sequence[str]) -> dict[str
     return found
 
 
-def _popularity(path: str) -> dict[str, float]:
+def _popularity(path: str, models: Mapping[str, Any]) -> dict[str, float]:
+    """How popular the subjects are, by `sub_id`, as a file has it or documents mention them."""
+    from ckl_jax.data.text.document_files import read_place
     from ckl_jax.files import read_json_object
+    from ckl_jax.probes.mentions import count_mentions
 
+    if not path.endswith(".json"):
+        results = next(iter(models.values()))
+        labels = {
+            row["sub_id"]: row["sub_label"] for of in results.relations.values() for row in of.table
+        }
+        texts = (document.text for document in read_place(path))
+        counts = count_mentions(set(labels.values()), {path: texts})[path]
+        return {subject: counts[label] for subject, label in labels.items()}
     found = read_json_object(path)
     for subject, value in found.items():
         if isinstance(value, bool) or not isinstance(value, int | float):

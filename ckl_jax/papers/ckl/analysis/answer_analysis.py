@@ -11,7 +11,7 @@ from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.text.answer_types import PERSON, TYPES, AnswerTypes
-from ckl_jax.papers.ckl.analysis.mentions import count_mentions
+from ckl_jax.probes.mentions import count_mentions
 from ckl_jax.probes.metrics import normalize_answer
 
 # The two probes of CKL's Figure 8.

@@ -20,7 +20,7 @@ from ckl_jax.papers.ckl.analysis import (
     published_ckl,
     transfer,
 )
-from ckl_jax.papers.ckl.analysis.mentions import count_mentions
+from ckl_jax.probes.mentions import count_mentions
 
 
 def row(

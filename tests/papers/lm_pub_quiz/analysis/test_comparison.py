@@ -231,3 +231,12 @@ def test_accuracy_by_popularity_against_a_bootstrap_by_hand(tmp_path, capsys):
     assert ckl.main(argv) == 0
     assert (tmp_path / "out" / "popularity.png").is_file()
     assert "0 to 2" in (tmp_path / "out" / "report.html").read_text()
+
+    texts = ["S0 and s0 (s0); s11s, xs2", "s1"]  # each subject stands in both relations
+    lines = (json.dumps({"text": text, "date": "2020-01-01"}) + "\n" for text in texts)
+    (tmp_path / "news.jsonl").write_text("".join(lines))
+    argv[argv.index("--popularity") + 1] = str(tmp_path / "news.jsonl")
+    capsys.readouterr()
+    assert ckl.main([*argv, "--overwrite", "--json"]) == 0
+    bins = json.loads(capsys.readouterr().out)["popularity"]
+    assert [(b["from"], b["to"], b["instances"]) for b in bins] == [(0, 0, 61), (1, 3, 4)]

@@ -1,4 +1,4 @@
-"""Counts mentions of probes' answers in corpora: the overlap of entities between them."""
+"""Counts mentions of names in corpora, such as of answers or subjects of probes."""
 
 import collections
 from collections.abc import Collection, Iterable, Iterator, Mapping
