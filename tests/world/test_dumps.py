@@ -23,6 +23,7 @@ from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps
 from ckl_jax.world.months import is_control, months, property_labels
 from ckl_jax.world.timeline import make_world
 from tests.world.dump_truth import fact_changes, note_edits, stated_changes, text_changes
+from tests.world.memoriser import recited
 
 MONTHS = 6
 CHANGED = ("updated", "new")
@@ -221,6 +222,8 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
     ]
     overlaps = overlap.measure({f.stem: overlap.read_items(f) for f in files}, {"text": texts})
     assert {name: o["text"].exact for name, o in overlaps.items()} == {f.stem: 0 for f in files}
+    items = [item for f in files for item in overlap.read_items(f)]
+    assert recited(items, texts) < 0.15
     plain = {tuple(_words(without_commas(p))) for p in found.values()}
     assert {tuple(row.values()) for row in rows} <= plain
 

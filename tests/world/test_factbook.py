@@ -10,6 +10,7 @@ from ckl_jax.world.ckl import build_world
 from ckl_jax.world.factbook import _FACTS, _TEXTS, factbook_world
 from ckl_jax.world.factbook_wordings import RELATIONS
 from tests.real_data import shared_data
+from tests.world.memoriser import recited
 
 FIRST, OLD, MIDDLE, NEW, LAST = "2003-12-15", "2017-12-18", "2020-11-27", "2023-01-05", "2026-01-22"
 
@@ -108,10 +109,11 @@ def test_no_probe_stands_in_the_texts(tmp_path):
     assert counts[CORPORA["d0"]] > 10 * counts[CORPORA["d1"]]
     for probe, corpora in overlap.measure_folder(tmp_path).items():
         assert all(o.exact == 0 for o in corpora.values()), probe
+    texts = list(corpus_texts(tmp_path / CORPORA["d0"]))
+    assert recited(read_probe("invariant_lama", tmp_path)[:60], texts) < 0.1
     assert len(read_probe("updated_lama", tmp_path)) > 200
     assert len(read_probe("new_lama", tmp_path)) > 80
     assert len(read_probe("invariant_lama", tmp_path)) > 400
-    texts = list(corpus_texts(tmp_path / CORPORA["d0"]))
     assert sum(len(text.split()) > 20 for text in texts) > 500  # the Factbook's own sentences
 
 

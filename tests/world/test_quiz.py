@@ -11,6 +11,7 @@ from ckl_jax.world.quiz import write_quiz
 from ckl_jax.world.render import articles, pages, say
 from ckl_jax.world.timeline import make_world
 from tests.real_data import shared_data
+from tests.world.memoriser import recited
 
 
 def test_the_options_and_answers_are_the_timelines(tmp_path):
@@ -48,6 +49,16 @@ def test_no_statement_stands_in_the_texts_that_a_stream_trains_on(tmp_path):
         for t in world.relations[f.relation].probe_templates
     ]
     assert sum(any(a in text for text in texts) for a in asked) > len(asked) / 3
+
+
+@pytest.mark.parametrize(("variant", "least", "most"), [("disjoint", 0, 0.1), ("legacy", 0.9, 1)])
+def test_what_a_memoriser_knows(variant, least, most, tmp_path):
+    """Nothing, but of the former world all."""
+    world = make_world(0, "tiny", variant)
+    write_quiz(world, tmp_path / "quiz", templates=1)
+    texts = [d.text for dated in (pages(world), articles(world)) for d, _ in dated]
+    items = list(probe_items(tmp_path / "quiz"))
+    assert least <= recited(items[:: len(items) // 60], texts) <= most
 
 
 def test_fewer_facts_leave_the_options(tmp_path):

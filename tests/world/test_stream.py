@@ -15,6 +15,7 @@ from ckl_jax.world.render import say
 from ckl_jax.world.stream import MONTHS, SIZES, stream, stream_world, trends
 from ckl_jax.world.stream_text import TOPICS, tokenised
 from ckl_jax.world.templates import CHANGING, RELATIONS
+from tests.world.memoriser import recited
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,7 @@ def test_no_question_stands_in_the_stream_and_none_is_about_a_control(documents,
     texts = [line for d in documents for line in d.text.split("\n")]
     found = overlap.measure({"questions": items}, {"text": texts})["questions"]["text"]
     assert found.items > 100 and found.exact == 0
+    assert recited(items[:: len(items) // 60], texts) < 0.1
     places = {q.place for q in read_questions(tmp_path / "ask.jsonl")}
     # Nor does the text state a fact that is asked about in a relation's own wording.
     own = {
