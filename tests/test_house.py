@@ -1,6 +1,7 @@
 """Rules of the house: who may import whom, and that the requirements files say what is true."""
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -62,24 +63,30 @@ ABOVE = {
 PARTS = {"data": {"jax", "flax", "optax", "gin", *HEAVY}, "analysis": FORBIDDEN["ckl_jax/analysis"]}
 
 
+@functools.cache  # every rule reads the same files
 def imports(path):
     """Absolute names that a file imports anywhere."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
+@functools.cache
 def bound(path):
     """Names that a file binds anywhere."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
+            found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+            found.add(node.id)
         elif isinstance(node, ast.alias):
-            yield node.asname or node.name
+            found.add(node.asname or node.name)
+    return found
 
 
 def files(room):
@@ -91,7 +98,7 @@ def files(room):
 @pytest.mark.parametrize("room", FORBIDDEN)
 def test_rooms_import_nothing_forbidden(room):
     for path in files(room):
-        names = set(imports(path))
+        names = imports(path)
         assert "ckl_jax.upstream" not in names, path
         tops = {name.split(".")[0] for name in names} - ({"t5x"} if path == BRIDGE else set())
         assert not tops & FORBIDDEN[room], f"{path}: {tops & FORBIDDEN[room]}"
@@ -122,7 +129,7 @@ def test_the_papers_are_these():
 def test_data_and_analysis_of_papers_need_no_jax(part):
     for paper in PAPERS:
         for path in (ROOT / "ckl_jax" / "papers" / paper / part).rglob("*.py"):
-            names = set(imports(path))
+            names = imports(path)
             tops = {name.split(".")[0] for name in names}
             assert not tops & PARTS[part], f"{path}: {tops & PARTS[part]}"
             rooms = {n.split(".")[1] for n in names if n.startswith("ckl_jax.")}

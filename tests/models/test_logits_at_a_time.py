@@ -18,16 +18,19 @@ from tests.helpers import (
     random_params,
 )
 
-CONFIGS = {
-    "T5": TINY,
+CONFIGS = {"T5": TINY, "decoder": TINY_DECODER}
+MORE = {
     "T5 v1.1": TINY_V1_1,
     "GPT-2": TINY_GPT2,
-    "decoder": TINY_DECODER,
     "decoder, untied": dataclasses.replace(TINY_DECODER, logits_via_embedding=False),
 }
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize(
+    "config",
+    [*CONFIGS.values(), *(pytest.param(x, marks=pytest.mark.slow) for x in MORE.values())],
+    ids=[*CONFIGS, *MORE],
+)
 def test_sums_and_gradients_do_not_depend_on_it(config):
     model = dataclasses.replace(model_of(config), z_loss=0.01, label_smoothing=0.1)
     params, batch = random_params(config), random_batch(config)
