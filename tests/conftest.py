@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib
 import os
+import sys
 
 import pytest
 
@@ -51,6 +52,14 @@ def strict():
         setattr(module, function, _promoting(getattr(module, function)))
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs():
+    """Dropped after each module: they would fill several GB, and no other module uses them."""
+    yield
+    if jax := sys.modules.get("jax"):
+        jax.clear_caches()
 
 
 @pytest.fixture
