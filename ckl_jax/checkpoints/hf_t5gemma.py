@@ -6,7 +6,7 @@ from typing import Any
 
 from ckl_jax.checkpoints import hf_decoder, hf_t5
 from ckl_jax.checkpoints import hf_decoder_names as names
-from ckl_jax.checkpoints.architecture import HuggingFace
+from ckl_jax.checkpoints.architecture import RUN_FIELDS, HuggingFace
 from ckl_jax.checkpoints.hf_entry import check_numbers
 from ckl_jax.data.text.byte_level import SpanVocabulary
 from ckl_jax.errors import UserError
@@ -55,8 +55,9 @@ def config_from_hf(settings: Settings, **overrides: Any) -> T5GemmaConfig:
             f"config.json has a vocab_size of {encoder.vocab_size} in encoder and of "
             f"{decoder.vocab_size} in decoder: only equal ones can be imported."
         )
-    theirs = {f.name: getattr(encoder, f.name) for f in dataclasses.fields(encoder)}
-    fields = {f.name: getattr(decoder, f.name) for f in dataclasses.fields(decoder)} | {
+    names_of = [f.name for f in dataclasses.fields(encoder) if f.name not in RUN_FIELDS]
+    theirs, fields = ({n: getattr(x, n) for n in names_of} for x in (encoder, decoder))
+    fields |= {
         "num_encoder_layers": theirs.pop("num_layers"),
         "encoder_fields": theirs,
         "start_id": settings["decoder"].get("bos_token_id", 2),

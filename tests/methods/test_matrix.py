@@ -35,6 +35,7 @@ from tests.helpers import (
     TINY_DECODER,
     TINY_GPT2,
     TINY_MODERNBERT,
+    TINY_T5GEMMA,
     TINY_V1_1,
     TINY_XL,
     assert_trees_close,
@@ -56,6 +57,7 @@ LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 DEEP = {
     "v1.0": TINY,
     "v1.1": TINY_V1_1,
+    "t5gemma": TINY_T5GEMMA,
     "gpt2": TINY_GPT2,
     "decoder": TINY_DECODER,
     "bert": TINY_BERT,
@@ -80,7 +82,7 @@ _REFUSED = {
     **dict.fromkeys(("k_adapter_k2", "k_adapter_k3", "k_adapter_phase2"), {"xl": _OWN_MEMORY}),
 }
 REFUSED = {(name, arch): said for name, of in _REFUSED.items() for arch, said in of.items()}
-CASES = [(n, a) for a in ("v1.0", *_ALONE) for n in METHODS if (n, a) not in REFUSED]
+CASES = [(n, a) for a in ("v1.0", "t5gemma", *_ALONE) for n in METHODS if (n, a) not in REFUSED]
 CASES += [("vanilla", "v1.1"), ("lora", "v1.1"), ("lora_embedding", "gpt2")]
 
 
@@ -97,7 +99,7 @@ def table(is_fast=lambda name, arch: True):
 
 every_case = table()
 # Methods that add parameters stand for the others on decoders, and Vanilla everywhere.
-ELSEWHERE = {"gpt2": ("vanilla", "lora"), "decoder": ("vanilla", "lora", "k_adapter_k2")}
+ELSEWHERE = {"t5gemma": ("lora",), "gpt2": ("vanilla", "lora"), "decoder": ("vanilla", "lora", "k_adapter_k2")}
 training_case = table(
     lambda name, arch: (
         name not in LONG and (arch == "v1.0" or name in ELSEWHERE.get(arch, ("vanilla",)))
