@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.text.vocabularies import EXTRA_IDS, Vocabulary
+from ckl_jax.data.text.vocabularies import EOS_ID, EXTRA_IDS, PAD_ID, Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, read_json_object
 
@@ -222,11 +222,20 @@ class SpanVocabulary(TokenizerVocabulary):
 
     `<extra_id_i>` is the token `<unused{i}>` that Gemma's reserve, as many as there are. Where
     there is none, 100 are added behind the others, `<extra_id_0>` the last, as to a SentencePiece
-    model. As T5's, a sentinel swallows the space before it.
+    model. As T5's, a sentinel swallows the space before it, padding is 0 and the end 1.
 
     Attributes:
       extra_ids: the number of sentinels.
     """
+
+    def __init__(self, path: str | os.PathLike):
+        """See `TokenizerVocabulary`; also raises `UserError` for padding or an end of other ids."""
+        super().__init__(path)
+        if (self.pad_id, self.eos_id) != (PAD_ID, EOS_ID):
+            raise UserError(
+                f"{self.path} has padding and end of a text at ids {self.pad_id} and {self.eos_id} "
+                f"where an encoder-decoder has {PAD_ID} and {EOS_ID}; give a tokenizer as Gemma's."
+            )
 
     def _load(self, path: Path) -> tuple[Any, list[Path]]:
         from tokenizers import AddedToken
