@@ -15,8 +15,16 @@ from ckl_jax.checkpoints.hf_names import (
     params_to_hf,
 )
 from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.cli import ckl
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.facts.statements import fill
+from ckl_jax.data.text.byte_level import SpanVocabulary
+from ckl_jax.data.text.spans import mask_spans
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from tests.helpers import model_of
+from tests.llama_tokenizer import train_gemmas
 from tests.parity import golden_t5
+from tests.parity.ranked import unpack
 
 SIZES = dict(
     vocab_size=64,
@@ -147,13 +155,15 @@ def test_conversion_and_back_changes_nothing(version, scan):
 # With transformers at hand the same is checked on its own code and files.
 
 
-def live_model(version, seed=0):
+def live_model(version, seed=0, **changed):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(seed)
     kind, more = LIVE[version]
     if kind == "T5Gemma":
         given = {**copy.deepcopy(more), "attn_implementation": "eager"}
+        for stack in ("encoder", "decoder"):
+            given[stack].update(changed)
     else:
         given = {**SIZES, **more, "decoder_start_token_id": 0}
     settings = getattr(transformers, f"{kind}Config")(**given)
@@ -243,6 +253,34 @@ def test_padded_and_packed_equal_each_pair_alone(version):
         logits = model_of(config).logits(params, batch)
         for found, wanted in zip(rows(logits), expected, strict=True):
             np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_answers_are_ranked_as_transformers_scores_them(tmp_path):
+    """log p(answers and sentinels | statement, <extra_id_0>) of BEAR's, by a T5Gemma."""
+    torch, _, model = live_model("t5gemma", vocab_size=300)
+    dataset = unpack("lm_pub_quiz.zip", tmp_path) / "dataset"
+    relation = Dataset.from_path(dataset)["P1"]
+    model.save_pretrained(tmp_path / "hf")
+    train_gemmas(tmp_path / "hf", texts=[*relation.templates, *relation.answer_labels])
+    argv = ["--model", str(tmp_path / "hf"), "--out", str(tmp_path / "out")]
+    assert ckl.main(["probe", "bear", "--dataset", str(dataset), *argv]) == 0
+    vocabulary = SpanVocabulary(tmp_path / "hf")
+    found = DatasetResults.from_path(tmp_path / "out")["P1"]
+    for row, scores in zip(found.table, found.scores, strict=True):
+        template = relation.templates[row["template_index"]]
+        for label, score in zip(relation.answer_labels, scores, strict=True):
+            statement = fill(template, row["sub_label"], label)
+            inputs, target = (
+                vocabulary.encode(t) for t in mask_spans(statement.text, statement.answers)
+            )
+            assert target[0] == vocabulary.sentinel(0)
+            given = {"input_ids": [*inputs, 1], "decoder_input_ids": [2, *target[:-1]]}
+            with torch.no_grad():
+                logits = model(**{k: torch.tensor([x]) for k, x in given.items()}).logits[0]
+            logs = torch.log_softmax(logits.double(), -1)
+            expected = logs.gather(1, torch.tensor(target)[:, None])[1:].sum().item()
+            assert score == pytest.approx(expected, abs=2e-4), statement
 
 
 @pytest.mark.parametrize("version", SETTINGS)
