@@ -92,8 +92,7 @@ def _short(types: tuple[str, ...]) -> tuple[str, ...]:
     return types[:1] if len(set(types)) == 1 else types
 
 
-def activation(settings: Settings, name: str = "hidden_act", default: str = "silu") -> str:
-    """Our name of the activation that `config.json` says."""
+def _activation(settings: Settings, name: str = "hidden_act", default: str = "silu") -> str:
     there = settings.get(name) or default
     if there not in _ACTIVATIONS:
         raise UserError(
@@ -109,7 +108,7 @@ def _llama_fields(settings: Settings) -> dict[str, Any]:
         ropes={"full": _rope(settings)},
         attention_bias=BIASED if settings.get("attention_bias") else (),
         mlp_bias=bool(settings.get("mlp_bias")),
-        mlp_activations=(activation(settings), "linear"),
+        mlp_activations=(_activation(settings), "linear"),
         logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
     )
 
@@ -243,7 +242,7 @@ def _neox_fields(settings: Settings) -> dict[str, Any]:
         attention_bias=BIASED if settings.get("attention_bias", True) else (),
         ropes={"full": {k: v for k, v in rope.items() if k != "partial_rotary_factor"}},
         rotary_dim=int(share * _head_dim(settings)),
-        mlp_activations=(activation(settings, default="gelu"),),
+        mlp_activations=(_activation(settings, default="gelu"),),
         logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
     )
 
@@ -271,7 +270,7 @@ def _opt_fields(settings: Settings) -> dict[str, Any]:
         positions="learned",
         position_offset=2,
         table_dim=width if width != settings["hidden_size"] else None,
-        mlp_activations=(activation(settings, "activation_function", "relu"),),
+        mlp_activations=(_activation(settings, "activation_function", "relu"),),
         logits_via_embedding=True,
     )
 
@@ -281,15 +280,14 @@ def _llama_settings(config: DecoderConfig) -> dict[str, Any]:
         "num_key_value_heads": config.groups,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.layer_norm_epsilon,
-        "hidden_act": name_of_activation(config),
+        "hidden_act": _name_of(config),
         "attention_bias": "out" in config.attention_bias,
         "mlp_bias": config.mlp_bias,
         "tie_word_embeddings": config.logits_via_embedding,
     }
 
 
-def name_of_activation(config: DecoderConfig) -> str:
-    """The inverse of `activation`."""
+def _name_of(config: DecoderConfig) -> str:
     ours = config.mlp_activations[0]
     return "gelu_pytorch_tanh" if ours == "gelu" else {v: k for k, v in _ACTIVATIONS.items()}[ours]
 
@@ -400,7 +398,7 @@ def _neox_settings(config: DecoderConfig) -> dict[str, Any]:
         "use_parallel_residual": config.parallel,
         "attention_bias": bool(config.attention_bias),
         "layer_norm_eps": config.layer_norm_epsilon,
-        "hidden_act": name_of_activation(config),
+        "hidden_act": _name_of(config),
         "tie_word_embeddings": config.logits_via_embedding,
     }
 
@@ -418,7 +416,7 @@ def _opt_settings(config: DecoderConfig) -> dict[str, Any]:
         "do_layer_norm_before": config.norm_place == "before",
         "_remove_final_layer_norm": config.norm_place == "before" and not config.final_norm,
         "word_embed_proj_dim": config.table_dim or config.emb_dim,
-        "activation_function": name_of_activation(config),
+        "activation_function": _name_of(config),
         "tie_word_embeddings": True,
     }
 

@@ -90,39 +90,33 @@ GEMMA2 = _llama_with(
         "post_feedforward_layernorm": "post_mlp_layer_norm",
     }
 )
-_T5GEMMA = _llama_with(
-    {
-        "input_layernorm": None,
-        "post_attention_layernorm": None,
-        "pre_self_attn_layernorm": "pre_self_attention_layer_norm",
-        "post_self_attn_layernorm": "post_self_attention_layer_norm",
-        "pre_feedforward_layernorm": "pre_mlp_layer_norm",
-        "post_feedforward_layernorm": "post_mlp_layer_norm",
-    }
-)
-T5GEMMA_ENCODER = dataclasses.replace(
-    _T5GEMMA,
-    embedding="model.encoder.embed_tokens.weight",
-    final_norm="model.encoder.norm",
-    layer="model.encoder.layers.{}.",
-)
-T5GEMMA_DECODER = dataclasses.replace(
-    _T5GEMMA,
-    embedding="model.decoder.embed_tokens.weight",
-    embedding_path="decoder_token_embedder/embedding",
+
+
+def _t5gemmas(stack: str, **fields: str) -> Names:
+    """Gemma 2's parts by other names; the encoder lacks those of cross-attention."""
+    changed = dict.fromkeys(("input_layernorm", "post_attention_layernorm"))
+    for there, here in (("self", "self"), ("cross", "encoder_decoder")):
+        for letter, word in zip("qkvo", ("query", "key", "value", "out"), strict=True):
+            changed[f"{there}_attn.{letter}_proj"] = f"{here}_attention/{word}"
+    for where in ("pre", "post"):
+        changed[f"{where}_feedforward_layernorm"] = f"{where}_mlp_layer_norm"
+        for kind in ("self", "cross"):
+            changed[f"{where}_{kind}_attn_layernorm"] = f"{where}_{kind}_attention_layer_norm"
+    return _llama_with(
+        changed,
+        embedding=f"model.{stack}.embed_tokens.weight",
+        final_norm=f"model.{stack}.norm",
+        layer=f"model.{stack}.layers.{{}}.",
+        **fields,
+    )
+
+
+T5GEMMA_ENCODER = _t5gemmas("encoder")
+T5GEMMA_DECODER = _t5gemmas(
+    "decoder",
     output="lm_head.out_proj.weight",
     output_path="decoder/logits_dense/kernel",
-    final_norm="model.decoder.norm",
-    layer="model.decoder.layers.{}.",
-    inside={
-        **_T5GEMMA.inside,
-        **{
-            there.replace("self_attn", "cross_attn"): here.replace("self", "encoder_decoder")
-            for there, here in _ATTENTION.items()
-        },
-        "pre_cross_attn_layernorm": "pre_cross_attention_layer_norm",
-        "post_cross_attn_layernorm": "post_cross_attention_layer_norm",
-    },
+    embedding_path="decoder_token_embedder/embedding",
 )
 _QKV = ("self_attention/query", "self_attention/key", "self_attention/value")
 PHI3 = _llama_with(
@@ -244,7 +238,10 @@ def _placed(config: DecoderConfig, path: str) -> str:
 def _leaves(config: DecoderConfig, there: str, here: str, part: str = "") -> Iterator[Entry]:
     """The rows of a projection, a norm or a table; none if the model has it not."""
     last, d = here.rpartition("/")[2], config.emb_dim
-    read = config.memory_dim if "/encoder_decoder_attention/" in here else d
+    is_cross = re.search("/encoder_decoder_attention/|_cross_attention_", here)
+    if is_cross and config.memory_dim is None:
+        return
+    read = config.memory_dim if is_cross else d
     kernels = {
         "query": (d, config.num_heads * config.head_dim),
         **dict.fromkeys(("key", "value"), (read, config.groups * config.head_dim)),

@@ -18,26 +18,12 @@ _MODEL_TYPE = "t5gemma"
 _STACKS = ("encoder", "decoder")
 # Where a stack's settings lack them.
 _DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256}
-_ACTIVATION = "hidden_activation"
-
-
-def _fields(settings: Settings) -> dict[str, Any]:
-    activation = hf_decoder.activation(settings, _ACTIVATION, "gelu_pytorch_tanh")
-    fields = hf_decoder.gemma2_fields({**settings, _ACTIVATION: None})
-    return fields | {"mlp_activations": (activation, "linear")}
-
-
-def _settings(config: DecoderConfig) -> dict[str, Any]:
-    said = hf_decoder.gemma2_settings(config)
-    return said | {_ACTIVATION: hf_decoder.name_of_activation(config)}
-
-
 _FAMILY = hf_decoder.Family(
     architecture="T5GemmaForConditionalGeneration",
     names=names.T5GEMMA_DECODER,
-    fields=_fields,
-    settings=_settings,
-    fixed={"pad_token_id": 0},
+    fields=hf_decoder.gemma2_fields,
+    settings=hf_decoder.gemma2_settings,
+    fixed={"pad_token_id": 0, "hidden_activation": "gelu_pytorch_tanh"},
 )
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax import checks
+from ckl_jax.errors import UserError
 from ckl_jax.models import decoding
 from ckl_jax.models.layers import PerToken, shards
 
@@ -140,6 +141,12 @@ class BaseTransformerModel(abc.ABC):
     def draws(self) -> bool:
         """Whether the training loss is random and takes a key, for example because of dropout."""
         return self.config.dropout_rate > 0
+
+    def check_length(self, length: int, what: str) -> None:
+        """Raises `UserError` if `what` are longer than the model's positions, where it has any."""
+        limit = getattr(self.config, "max_positions", length)
+        if length > limit:
+            raise UserError(f"{what} of {length} tokens exceed the model's {limit} positions.")
 
     def with_method(self, method: Any) -> Self:
         """The same model with a method's projections and side networks in it."""

@@ -8,7 +8,7 @@ tokens. ELECTRA's embeddings may be narrower than the stack.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -120,11 +120,11 @@ class Encoder(nn.Module):
     def __call__(
         self,
         x: Array,
-        positions: Array,
-        types: Array,
         bias: Array | None,
         deterministic: bool,
-        taps: tuple[int, ...] = (),
+        taps: tuple[int, ...],
+        positions: Array,
+        types: Array,
     ) -> tuple[Array, dict[int, Array]]:
         """x [B, T, table width], positions and types [B, T] or [1, T] -> [B, T, D], {tap: state}.
 
@@ -203,28 +203,6 @@ class Transformer(nn.Module):
     def make_encoder(self) -> nn.Module:
         return Encoder(self.config)
 
-    def encode(
-        self,
-        x: Array,
-        positions: Array,
-        types: Array,
-        mask: Array | None,
-        deterministic: bool,
-        taps: tuple[int, ...],
-    ) -> tuple[Array, dict[int, Array], Any]:
-        """The last state, hidden states, and what layers of side networks read beside these.
-
-        Args:
-          x: [B, T, table width], of the tokens.
-          positions: [B or 1, T].
-          types: [B or 1, T].
-          mask: [B, 1, T, T], which keys a query sees, or None.
-          deterministic: no dropout.
-          taps: which hidden states to keep.
-        """
-        bias = None if mask is None else layers.mask_to_bias(mask).astype(self.config.dtype)
-        return *self.encoder(x, positions, types, bias, deterministic, taps), bias
-
     def __call__(
         self,
         encoder_input_tokens: Array,
@@ -254,18 +232,18 @@ class Transformer(nn.Module):
         line = jnp.arange(tokens.shape[1])[None]
         positions = line if encoder_positions is None else encoder_positions
         types = jnp.zeros_like(line) if encoder_token_types is None else encoder_token_types
-        mask, ids = None, encoder_segment_ids
+        bias, ids = None, encoder_segment_ids
         if ids is not None:
             # [B, 1, T, T]: same text, and the key is not padding. Padding queries see nothing, and
             # attend evenly to everything, which no other position reads.
             mask = layers.segment_mask(ids, ids) & (ids > 0)[:, None, None, :]
+            bias = layers.mask_to_bias(mask).astype(cfg.dtype)
         sides = () if cfg.legacy_bypass_side else cfg.side
         taps = tuple(sorted({t for side in sides for t in side.taps}))
-        x, hidden, context = self.encode(
-            self.token_embedder(tokens), positions, types, mask, not enable_dropout, taps
-        )
+        x = self.token_embedder(tokens)
+        x, hidden = self.encoder(x, bias, not enable_dropout, taps, positions, types)
         for side in sides:
-            extra = getattr(self, side.name)(tokens, hidden, context, not enable_dropout)
+            extra = getattr(self, side.name)(tokens, hidden, bias, not enable_dropout)
             x = x + jnp.asarray(side.scale, x.dtype) * extra
         # Before the output projection, which is the larger part of the cost: [B, M, D] instead of
         # [B, T, D].

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax import checks
-from ckl_jax.errors import UserError
 from ckl_jax.models import decoding
 from ckl_jax.models.base import BaseTransformerModel, Batch
 from ckl_jax.models.layers import PerToken
@@ -66,7 +65,7 @@ class DecoderOnlyModel(BaseTransformerModel):
         dropout_rng: jax.Array | None = None,
         per_token: PerToken | None = None,
     ) -> Any:
-        self._check_length(batch["decoder_input_tokens"].shape[1], "Rows")
+        self.check_length(batch["decoder_input_tokens"].shape[1], "Rows")
         return self.module.apply(
             {"params": params},
             batch["decoder_input_tokens"],
@@ -101,11 +100,6 @@ class DecoderOnlyModel(BaseTransformerModel):
         arrays = (batch[name] for name in names)
         return self.module.apply({"params": params}, *arrays, method="score_tree")
 
-    def _check_length(self, length: int, what: str) -> None:
-        limit = self.config.max_positions
-        if length > limit:
-            raise UserError(f"{what} of {length} tokens exceed the model's {limit} positions.")
-
     def predict(
         self,
         params: Any,
@@ -136,7 +130,7 @@ class DecoderOnlyModel(BaseTransformerModel):
         # The last prompt token is the first that decoding feeds, so it needs no slot of its own
         # here.
         size = width - 1 + max_decode_length
-        self._check_length(size, "A prompt and its answer")
+        self.check_length(size, "A prompt and its answer")
         if prompt_lengths is None:
             prompt_lengths = jnp.full((batch,), width, jnp.int32)
         step = self._step(params, prompt_lengths - 1, width - 1, size)

@@ -51,9 +51,11 @@ class EncoderDecoderModel(BaseTransformerModel):
         per_token: PerToken | None = None,
     ) -> Any:
         """Teacher-forced logits [B, T, V] float32, or what `per_token` makes of them."""
+        inputs = [batch[name] for name in MODEL_INPUTS]
+        self.check_length(max(x.shape[1] for x in inputs), "Rows")
         return self.module.apply(
             {"params": params},
-            *(batch[name] for name in MODEL_INPUTS),
+            *inputs,
             encoder_segment_ids=batch.get("encoder_segment_ids"),
             decoder_segment_ids=batch.get("decoder_segment_ids"),
             enable_dropout=dropout_rng is not None,

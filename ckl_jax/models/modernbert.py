@@ -9,22 +9,15 @@ import dataclasses
 from typing import Any, ClassVar
 
 import flax.linen as nn
-import jax
 
 from ckl_jax.errors import UserError
 from ckl_jax.models import bert, decoder
 
-Array = jax.Array
-
 
 @dataclasses.dataclass(frozen=True)
-class ModernBertConfig(decoder.DecoderConfig):
-    """Hyper-parameters beside those of every decoder; the defaults are those of ModernBERT-base.
+class ModernBertConfig(decoder.EncoderConfig):
+    """Hyper-parameters beside those of every decoder; the defaults are those of ModernBERT-base."""
 
-    A layer of the type "sliding" sees `window` - 1 positions to either side.
-    """
-
-    causal: ClassVar[bool] = False
     head_bias: ClassVar[bool] = False
     output_is_embedding: ClassVar[bool] = False  # there is a bias for each token
 
@@ -58,11 +51,6 @@ class ModernBertConfig(decoder.DecoderConfig):
     def first(self) -> decoder.DecoderConfig:
         return dataclasses.replace(self, norm_place="mlp")
 
-    @property
-    def stack(self) -> tuple[str, int]:
-        """The name of the stack of layers, and its depth."""
-        return "encoder", self.num_layers
-
 
 class Transformer(bert.Transformer):
     """The whole masked language model; arguments and results are those of BERT's."""
@@ -70,19 +58,4 @@ class Transformer(bert.Transformer):
     config: ModernBertConfig
 
     def make_encoder(self) -> nn.Module:
-        return decoder.Decoder(self.config)
-
-    def encode(
-        self,
-        x: Array,
-        positions: Array,
-        types: Array,
-        mask: Array | None,
-        deterministic: bool,
-        taps: tuple[int, ...],
-    ) -> tuple[Array, dict[int, Array], Any]:
-        """See `bert.Transformer.encode`; there are no types of tokens."""
-        del types
-        context = decoder.make_context(self.config, positions, positions, mask)
-        x, hidden = self.encoder(x, positions, context, deterministic, False, taps)
-        return x, hidden, context
+        return decoder.Encoder(self.config)

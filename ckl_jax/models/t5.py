@@ -126,12 +126,12 @@ class T5Config:
 
         x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D].
         """
-        del decode  # an encoder runs once
         if i == 0 and not self.relpos_per_layer:
             # Only block 0 of a T5 stack owns a table; K-Adapter's later blocks then see no
             # positions at all (CKL's released blocks have a zero bias there).
             bias = join(bias, self.relpos_bias()(x.shape[1], x.shape[1], True))
-        return EncoderLayer(self, name=f"layers_{i}")(x, bias, deterministic)
+        layer = Layer(self, name=f"layers_{i}")
+        return layer(x, bias, _keys(x.shape[1]), None, None, deterministic, decode)
 
     def attention(self, name: str) -> layers.Attention:
         return layers.Attention(
@@ -172,28 +172,8 @@ class T5Config:
         )
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each normalised before and added after."""
-
-    config: T5Config
-
-    @nn.compact
-    def __call__(self, x: Array, bias: Array | None, deterministic: bool) -> Array:
-        """x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D]."""
-        cfg = self.config
-        x = constrain_embed(x)
-        if cfg.relpos_per_layer:
-            bias = join(cfg.relpos_bias()(x.shape[1], x.shape[1], True), bias)
-        y = cfg.norm("pre_attention_layer_norm")(x)
-        y = cfg.attention("attention")(y, y, bias, deterministic)
-        x = x + cfg.dropout(y, deterministic)
-        y = cfg.norm("pre_mlp_layer_norm")(x)
-        y = cfg.mlp()(y, deterministic)
-        return constrain_embed(x + cfg.dropout(y, deterministic))
-
-
-class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention and feed-forward."""
+class Layer(nn.Module):
+    """Self-attention, cross-attention where an encoder's output is given, and feed-forward."""
 
     config: T5Config
 
@@ -201,28 +181,34 @@ class DecoderLayer(nn.Module):
     def __call__(
         self,
         x: Array,
-        encoded: Array,
         bias: Array | None,
-        cross_bias: Array | None,
         keys: Array,
+        encoded: Array | None,
+        cross_bias: Array | None,
         deterministic: bool,
         decode: bool,
     ) -> Array:
-        """x [B, T, D], encoded [B, S, D], keys [T] or those in the cache (any) -> [B, T, D]."""
-        cfg = self.config
+        """x [B, T, D], keys [T] or those in the cache (any), encoded [B, S, D] -> [B, T, D]."""
+        cfg, own = self.config, "attention" if encoded is None else "self_attention"
         x = constrain_embed(x)
         if cfg.relpos_per_layer:
             length = keys.shape[0]
-            bias = join(cfg.relpos_bias()(length, length, False, decode), bias)
-        y = cfg.norm("pre_self_attention_layer_norm")(x)
-        y = cfg.attention("self_attention")(y, y, bias, deterministic, decode)
+            bias = join(cfg.relpos_bias()(length, length, encoded is None, decode), bias)
+        y = cfg.norm(f"pre_{own}_layer_norm")(x)
+        y = cfg.attention(own)(y, y, bias, deterministic, decode)
         x = x + cfg.dropout(y, deterministic)
-        y = cfg.norm("pre_cross_attention_layer_norm")(x)
-        y = cfg.attention("encoder_decoder_attention")(y, encoded, cross_bias, deterministic)
-        x = x + cfg.dropout(y, deterministic)
+        if encoded is not None:
+            y = cfg.norm("pre_cross_attention_layer_norm")(x)
+            y = cfg.attention("encoder_decoder_attention")(y, encoded, cross_bias, deterministic)
+            x = x + cfg.dropout(y, deterministic)
         y = cfg.norm("pre_mlp_layer_norm")(x)
         y = cfg.mlp()(y, deterministic)
         return constrain_embed(x + cfg.dropout(y, deterministic))
+
+
+def _keys(length: int) -> Array:
+    """An array, for its shape [length]: layers that are scanned take no number."""
+    return jnp.zeros((length,), jnp.int8)
 
 
 class Encoder(nn.Module):
@@ -253,11 +239,11 @@ class Encoder(nn.Module):
             bias = join(cfg.relpos_bias()(x.shape[1], x.shape[1], True), bias)
         x, hidden = run_layers(
             cfg,
-            EncoderLayer,
+            Layer,
             cfg.num_encoder_layers,
             "encoder",
             x,
-            args=(bias, deterministic),
+            args=(bias, _keys(x.shape[1]), None, None, deterministic, False),
             taps=taps,
         )
         x = cfg.norm("encoder_norm")(x)
@@ -290,15 +276,13 @@ class Decoder(nn.Module):
         length = max_decode_length if decode and max_decode_length else tokens.shape[1]
         if not cfg.relpos_per_layer:
             bias = join(cfg.relpos_bias()(length, length, False, decode), bias)
-        # An array, for its shape: layers that are scanned take no number.
-        keys = jnp.zeros((length,), jnp.int8)
         x, _ = run_layers(
             cfg,
-            DecoderLayer,
+            Layer,
             cfg.num_decoder_layers,
             "decoder",
             x,
-            args=(encoded, bias, cross_bias, keys, deterministic, decode),
+            args=(bias, _keys(length), encoded, cross_bias, deterministic, decode),
         )
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)

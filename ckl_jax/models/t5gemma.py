@@ -15,33 +15,9 @@ import jax.numpy as jnp
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, layers, t5
-from ckl_jax.models.decoder import DecoderConfig, make_context
+from ckl_jax.models.decoder import DecoderConfig, EncoderConfig
 
 Array = jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderConfig(DecoderConfig):
-    """The encoder's part; a layer of the type "sliding" sees `window` - 1 tokens to either side."""
-
-    causal: ClassVar[bool] = False
-
-    @property
-    def stack(self) -> tuple[str, int]:
-        return "encoder", self.num_layers
-
-    def encoder(self, name: str) -> "Encoder":
-        return Encoder(self, name=name)
-
-    def for_second_encoder(self, num_layers: int, **sizes: Any) -> "EncoderConfig":
-        """The configuration of a further `encoder` of other sizes, without a method's parts."""
-        own = dict(num_kv_heads=None, query_scale=None, rotary_dim=None, embed_scale=1.0)
-        plain = dict(dense=layers.DenseFactory(), side=(), scan_layers=False)
-        return dataclasses.replace(self, num_layers=num_layers, **own, **plain, **sizes)
-
-    def side_layer(self, i: int, x: Array, bias: Array, deterministic: bool, decode: bool) -> Array:
-        """See `T5Config.side_layer`."""
-        return super().side_layer(i, x, _context(self, x.shape[1], bias), deterministic, decode)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +46,7 @@ class T5GemmaConfig(DecoderConfig):
             raise UserError(
                 "T5GemmaConfig.parallel is True; with cross-attention it must be False."
             )
-        fields = dict(self.encoder_fields)
+        fields = dict(self.encoder_fields)  # of a mapping or of pairs
         names = [f.name for f in dataclasses.fields(EncoderConfig)]
         checks.require_names(names, empty=True, **{"T5GemmaConfig.encoder_fields": tuple(fields)})
         object.__setattr__(self, "encoder_fields", tuple(fields.items()))
@@ -93,24 +69,6 @@ class T5GemmaConfig(DecoderConfig):
     @property
     def tapped(self) -> tuple[str, int]:
         return "encoder", self.num_encoder_layers
-
-
-class Encoder(decoder.Decoder):
-    """The encoder's stack; called as T5's is."""
-
-    config: EncoderConfig
-
-    @nn.compact
-    def __call__(
-        self, x: Array, bias: Array | None, deterministic: bool, taps: tuple[int, ...] = ()
-    ) -> tuple[Array, dict[int, Array]]:
-        """See `t5.Encoder`; the embedding is scaled here."""
-        cfg, length = self.config, x.shape[1]
-        x = x * jnp.asarray(cfg.embed_scale, x.dtype)
-        x, hidden = super().__call__(
-            x, jnp.arange(length)[None], _context(cfg, length, bias), deterministic, False, taps
-        )
-        return cfg.dropout(x, deterministic), hidden
 
 
 class Decoder(decoder.Decoder):
@@ -136,9 +94,9 @@ class Decoder(decoder.Decoder):
         if decode:
             positions = decoder.CachePositions(name="cache_positions")(length)[None]
             keys = jnp.arange(max_decode_length or length)[None]
-            context = make_context(cfg, positions, keys, None)
+            context = decoder.make_context(cfg, positions, keys, None)
         else:
-            positions, context = jnp.arange(length)[None], _context(cfg, length, bias)
+            positions, context = jnp.arange(length)[None], decoder.row_context(cfg, length, bias)
         x = self.token_embedder(jnp.where(tokens == 0, cfg.start_id, tokens))
         x = x * jnp.asarray(cfg.embed_scale, x.dtype)
         context = (*context[:3], encoded, cross_bias)
@@ -155,17 +113,6 @@ class Decoder(decoder.Decoder):
         return decoder.capped(logits, cfg.logits_softcap)
 
 
-def _context(cfg: DecoderConfig, length: int, bias: Array | None) -> decoder.Context:
-    """The context of rows from their first position on; `bias` is 0 where there is no mask."""
-    if length > cfg.max_positions:
-        raise UserError(
-            f"Rows of {length} tokens exceed the {cfg.stack[0]}'s {cfg.max_positions} positions."
-        )
-    # Packed rows too: how far two positions of a text lie apart is all that matters.
-    positions = jnp.arange(length)[None]
-    return make_context(cfg, positions, positions, None if bias is None else bias >= 0)
-
-
 class Transformer(t5.Transformer):
     """The whole encoder-decoder; arguments and results are those of T5's."""
 
@@ -176,7 +123,7 @@ class Transformer(t5.Transformer):
         init = nn.initializers.normal(decoder.INIT_STDDEV)
         self.token_embedder = layers.Embed(cfg.vocab_size, own.emb_dim, cfg.dtype, init)
         self.decoder_token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, init)
-        self.encoder = Encoder(own)
+        self.encoder = decoder.Encoder(own)
         self.decoder = Decoder(cfg, self.decoder_token_embedder)
         for side in cfg.side:
             setattr(self, side.name, side.build(own))

@@ -104,7 +104,11 @@ def test_a_t5gemma_of_transformers_goes_in_and_out(gemma, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("stack", "changed", "said"),
     [
-        ("decoder", {"hidden_activation": "quick_gelu"}, "In decoder: .* 'quick_gelu': only silu"),
+        (
+            "decoder",
+            {"hidden_activation": "quick_gelu"},
+            "In decoder: .* .quick_gelu.: only .gelu_py",
+        ),
         ("encoder", {"rope_parameters": {"rope_type": "dynamic"}}, "In encoder: rope_type is 'dyn"),
         ("encoder", {"layer_types": ["chunked_attention"]}, "layer_types 'chunked_attention'"),
         ("decoder", {"pad_token_id": 3}, "In decoder: .*pad_token_id 3: only 0"),

@@ -7,7 +7,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.methods.subsets import patterns_of
 from ckl_jax.trees.partition import select
 from ckl_jax.trees.paths import flatten
-from tests.helpers import TINY, TINY_GPT2, model_of
+from tests.helpers import TINY, TINY_GPT2, TINY_T5GEMMA, model_of
 
 
 def paths_of(config):
@@ -31,6 +31,8 @@ def test_gpt2():
 
 def test_t5_has_no_biases():
     assert selected(TINY, "embedding") == {"token_embedder/embedding"}
+    tables = {"token_embedder/embedding", "decoder_token_embedder/embedding"}
+    assert selected(TINY_T5GEMMA, "embedding") == tables
     with pytest.raises(UserError, match="a? ?T5Config: it has no bias"):
         selected(TINY, "bias")
 

@@ -59,7 +59,6 @@ PLAIN = dict(
     attention_bias=True,
     attn_logit_softcapping=None,
     final_logit_softcapping=None,
-    hidden_activation="silu",
     layer_types=["full_attention", "full_attention"],
     num_key_value_heads=2,
 )

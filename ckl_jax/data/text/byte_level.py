@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.text.vocabularies import EOS_ID, EXTRA_IDS, PAD_ID, Vocabulary
+from ckl_jax.data.text.vocabularies import EOS_ID, EXTRA_IDS, PAD_ID, Vocabulary, require_sentinel
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, read_json_object
 
@@ -252,16 +252,8 @@ class SpanVocabulary(TokenizerVocabulary):
         return tokenizer, files
 
     def sentinel(self, i: int) -> int:
-        """Returns the id of `<extra_id_i>`.
-
-        Raises:
-          UserError: there are not that many sentinels.
-        """
-        if not 0 <= i < self.extra_ids:
-            raise UserError(
-                f"{self.path} has {self.extra_ids} sentinels, from <extra_id_0> on; <extra_id_{i}> "
-                "is not among them."
-            )
+        """Returns the id of `<extra_id_i>`; see `vocabularies.require_sentinel`."""
+        require_sentinel(self, i)
         return self._tokenizer.token_to_id(f"<extra_id_{i}>")
 
 

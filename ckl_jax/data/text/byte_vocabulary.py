@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ckl_jax import checks
 from ckl_jax.data.text.byte_level import characters_of
-from ckl_jax.data.text.vocabularies import EOS_ID, PAD_ID, UNK_ID
+from ckl_jax.data.text.vocabularies import EOS_ID, PAD_ID, UNK_ID, require_sentinel
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object
 
@@ -71,16 +71,8 @@ class ByteVocabulary:
         return f"ByteVocabulary({self.path!r}{', True' * self._pretrained})"
 
     def sentinel(self, i: int) -> int:
-        """Returns the id of `<extra_id_i>`.
-
-        Raises:
-          UserError: there are not that many sentinels.
-        """
-        if not 0 <= i < self.extra_ids:
-            raise UserError(
-                f"{self.path} has {self.extra_ids} sentinels, from <extra_id_0> on; <extra_id_{i}> "
-                "is not among them."
-            )
+        """Returns the id of `<extra_id_i>`; see `vocabularies.require_sentinel`."""
+        require_sentinel(self, i)
         first_behind = _FIRST_BYTE + _BYTES
         return first_behind - 1 - i if self._pretrained else first_behind + i
 

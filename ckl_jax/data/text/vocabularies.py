@@ -82,16 +82,8 @@ class Vocabulary:
     bos_id = None  # T5's vocabularies have no start of a text
 
     def sentinel(self, i: int) -> int:
-        """Returns the id of `<extra_id_i>`.
-
-        Raises:
-          UserError: there are not that many sentinels.
-        """
-        if not 0 <= i < self.extra_ids:
-            raise UserError(
-                f"{self.path} has sentinels <extra_id_0> to <extra_id_{self.extra_ids - 1}>; "
-                f"<extra_id_{i}> is not among them."
-            )
+        """Returns the id of `<extra_id_i>`; see `require_sentinel`."""
+        require_sentinel(self, i)
         return self._sentinels[i]
 
     def encode(self, text: str) -> list[int]:
@@ -143,6 +135,15 @@ class Vocabulary:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the token of each id."""
         return [self._processor.IdToPiece(int(i)) for i in ids]
+
+
+def require_sentinel(vocabulary: Any, i: int) -> None:
+    """Raises `UserError` unless a vocabulary has more than `i` sentinels."""
+    if not 0 <= i < vocabulary.extra_ids:
+        raise UserError(
+            f"{vocabulary.path} has {vocabulary.extra_ids} sentinels, from <extra_id_0> on; "
+            f"<extra_id_{i}> is not among them."
+        )
 
 
 def space_sentinels(text: str) -> str:
