@@ -162,8 +162,7 @@ def _gemma_fields(settings: Settings) -> dict[str, Any]:
     )
 
 
-def gemma2_fields(settings: Settings) -> dict[str, Any]:
-    """See `Family.fields`."""
+def _gemma2_fields(settings: Settings) -> dict[str, Any]:
     settings = {"sliding_window": 4096, **settings}
     fields = _gemma_fields(settings) | dict(
         norm_place="both",
@@ -339,8 +338,7 @@ def _gemma_settings(config: DecoderConfig) -> dict[str, Any]:
     }
 
 
-def gemma2_settings(config: DecoderConfig) -> dict[str, Any]:
-    """See `Family.settings`."""
+def _gemma2_settings(config: DecoderConfig) -> dict[str, Any]:
     return (
         _gemma_settings(config)
         | _window_settings(config)
@@ -371,7 +369,7 @@ def two_ropes(config: DecoderConfig) -> dict[str, Any]:
 
 
 def _gemma3_settings(config: DecoderConfig) -> dict[str, Any]:
-    return gemma2_settings(config) | two_ropes(config)
+    return _gemma2_settings(config) | two_ropes(config)
 
 
 def _phi3_settings(config: DecoderConfig) -> dict[str, Any]:
@@ -455,8 +453,8 @@ FAMILIES = {
     "gemma2": Family(
         architecture="Gemma2ForCausalLM",
         names=names.GEMMA2,
-        fields=gemma2_fields,
-        settings=gemma2_settings,
+        fields=_gemma2_fields,
+        settings=_gemma2_settings,
     ),
     "gemma3_text": Family(
         architecture="Gemma3ForCausalLM",

@@ -18,11 +18,9 @@ _MODEL_TYPE = "t5gemma"
 _STACKS = ("encoder", "decoder")
 # Where a stack's settings lack them.
 _DEFAULTS = {"num_key_value_heads": 4, "head_dim": 256}
-_FAMILY = hf_decoder.Family(
+_FAMILY = dataclasses.replace(
+    hf_decoder.FAMILIES["gemma2"],
     architecture="T5GemmaForConditionalGeneration",
-    names=names.T5GEMMA_DECODER,
-    fields=hf_decoder.gemma2_fields,
-    settings=hf_decoder.gemma2_settings,
     fixed={"pad_token_id": 0, "hidden_activation": "gelu_pytorch_tanh"},
 )
 
@@ -92,14 +90,6 @@ def config_to_hf(config: T5GemmaConfig) -> dict[str, Any]:
     }
 
 
-def entries(config: T5GemmaConfig) -> list[Any]:
-    """A row for each parameter; the first is the decoder's embedding, which the output may be."""
-    return [
-        *names.entries(names.T5GEMMA_DECODER, config),
-        *names.entries(names.T5GEMMA_ENCODER, config.encoder_config),
-    ]
-
-
 ARCHITECTURE = dataclasses.replace(
     hf_t5.ARCHITECTURE,
     name="T5Gemma",
@@ -112,7 +102,11 @@ ARCHITECTURE = dataclasses.replace(
         model_types=(_MODEL_TYPE,),
         config_from_hf=config_from_hf,
         config_to_hf=config_to_hf,
-        entries=entries,
+        entries=lambda config: (
+            names.entries(names.T5GEMMA_DECODER, config)
+            + names.entries(names.T5GEMMA_ENCODER, config.encoder_config)
+        ),
+        # The decoder's, which the output may be.
         embedding_names=lambda config: names.of_embedding(names.T5GEMMA_DECODER, config),
         view=lambda state, config: names.view(names.T5GEMMA_DECODER, config, state),
         vocabulary_settings=lambda vocabulary: {"eos_token_id": vocabulary.eos_id},

@@ -8,7 +8,7 @@ tokens. ELECTRA's embeddings may be narrower than the stack.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -188,20 +188,19 @@ class Head(nn.Module):
 class Transformer(nn.Module):
     """The whole masked language model, side networks of the configuration included."""
 
+    encoder_cls: ClassVar[Any] = Encoder
+
     config: BertConfig
 
     def setup(self) -> None:
         cfg = self.config
         width = cfg.table_dim or cfg.emb_dim
         self.token_embedder = layers.Embed(cfg.vocab_size, width, cfg.dtype, _INIT)
-        self.encoder = self.make_encoder()
+        self.encoder = self.encoder_cls(cfg)
         self.head = Head(cfg)
         self.output_bias = layers.Bias(cfg.vocab_size, "vocab")
         for side in cfg.side:
             setattr(self, side.name, side.build(cfg))
-
-    def make_encoder(self) -> nn.Module:
-        return Encoder(self.config)
 
     def __call__(
         self,

@@ -216,11 +216,15 @@ class DecoderConfig(StackConfig):
         )
 
     def side_layer(
-        self, i: int, x: Array, bias: Context, deterministic: bool, decode: bool
+        self, i: int, x: Array, bias: Context | Array | None, deterministic: bool, decode: bool
     ) -> Array:
-        """Layer `i` of a side network: a layer of the first type, with a cache of its own."""
+        """Layer `i` of a side network: a layer of the first type, with a cache of its own.
+
+        An encoder's is given the bias of the mask, see `row_context`, a decoder's the `Context`.
+        """
         kind = jnp.zeros((), jnp.int32)
-        return DecoderLayer(self, name=f"layers_{i}")(x, kind, *bias, deterministic, decode)
+        context = bias if self.causal else row_context(self, x.shape[1], bias)
+        return DecoderLayer(self, name=f"layers_{i}")(x, kind, *context, deterministic, decode)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,13 +245,6 @@ class EncoderConfig(DecoderConfig):
         own = dict(num_kv_heads=None, query_scale=None, rotary_dim=None, embed_scale=1.0)
         plain = dict(dense=layers.DenseFactory(), side=(), scan_layers=False)
         return dataclasses.replace(self, num_layers=num_layers, **own, **plain, **sizes)
-
-    def side_layer(
-        self, i: int, x: Array, bias: Array | None, deterministic: bool, decode: bool
-    ) -> Array:
-        """Layer `i` of a side network; the bias is 0 where there is no mask."""
-        context = row_context(self, x.shape[1], bias)
-        return super().side_layer(i, x, context, deterministic, decode)
 
 
 def _hashable(value: Any) -> Any:
@@ -572,14 +569,10 @@ def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Array | 
 def row_context(
     cfg: DecoderConfig, length: int, bias: Array | None, positions: Array | None = None
 ) -> Context:
-    """`make_context` of whole rows.
+    """`make_context` of rows of T tokens; `bias` [B, 1, T, T] is 0 where a query sees a key.
 
-    Args:
-      cfg: the model.
-      length: T.
-      bias: of the mask, broadcastable to [B, 1, T, T]: 0 where a query sees a key. None is all.
-      positions: [B or 1, T]; None counts from 0 along the row, also of packed texts: all that
-        matters to angles and windows is how far two positions of a text lie apart.
+    Without `positions` [B or 1, T] they count from 0, also of packed texts: all that matters to
+    angles and windows is how far two positions of a text lie apart.
     """
     positions = jnp.arange(length)[None] if positions is None else positions
     return make_context(cfg, positions, positions, None if bias is None else bias >= 0)

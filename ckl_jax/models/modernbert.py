@@ -8,8 +8,6 @@ already, so the first layer has none before its attention.
 import dataclasses
 from typing import Any, ClassVar
 
-import flax.linen as nn
-
 from ckl_jax.errors import UserError
 from ckl_jax.models import bert, decoder
 
@@ -55,7 +53,6 @@ class ModernBertConfig(decoder.EncoderConfig):
 class Transformer(bert.Transformer):
     """The whole masked language model; arguments and results are those of BERT's."""
 
-    config: ModernBertConfig
+    encoder_cls: ClassVar[Any] = decoder.Encoder
 
-    def make_encoder(self) -> nn.Module:
-        return decoder.Encoder(self.config)
+    config: ModernBertConfig

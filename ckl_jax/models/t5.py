@@ -131,7 +131,7 @@ class T5Config:
             # positions at all (CKL's released blocks have a zero bias there).
             bias = join(bias, self.relpos_bias()(x.shape[1], x.shape[1], True))
         layer = Layer(self, name=f"layers_{i}")
-        return layer(x, bias, _keys(x.shape[1]), None, None, deterministic, decode)
+        return layer(x, bias, None, None, None, deterministic, decode)
 
     def attention(self, name: str) -> layers.Attention:
         return layers.Attention(
@@ -182,17 +182,17 @@ class Layer(nn.Module):
         self,
         x: Array,
         bias: Array | None,
-        keys: Array,
+        keys: Array | None,
         encoded: Array | None,
         cross_bias: Array | None,
         deterministic: bool,
         decode: bool,
     ) -> Array:
-        """x [B, T, D], keys [T] or those in the cache (any), encoded [B, S, D] -> [B, T, D]."""
+        """x [B, T, D], encoded [B, S, D] and keys [T], or those in the cache (any) -> [B, T, D]."""
         cfg, own = self.config, "attention" if encoded is None else "self_attention"
         x = constrain_embed(x)
         if cfg.relpos_per_layer:
-            length = keys.shape[0]
+            length = x.shape[1] if encoded is None else keys.shape[0]
             bias = join(cfg.relpos_bias()(length, length, encoded is None, decode), bias)
         y = cfg.norm(f"pre_{own}_layer_norm")(x)
         y = cfg.attention(own)(y, y, bias, deterministic, decode)
@@ -204,11 +204,6 @@ class Layer(nn.Module):
         y = cfg.norm("pre_mlp_layer_norm")(x)
         y = cfg.mlp()(y, deterministic)
         return constrain_embed(x + cfg.dropout(y, deterministic))
-
-
-def _keys(length: int) -> Array:
-    """An array, for its shape [length]: layers that are scanned take no number."""
-    return jnp.zeros((length,), jnp.int8)
 
 
 class Encoder(nn.Module):
@@ -243,7 +238,7 @@ class Encoder(nn.Module):
             cfg.num_encoder_layers,
             "encoder",
             x,
-            args=(bias, _keys(x.shape[1]), None, None, deterministic, False),
+            args=(bias, None, None, None, deterministic, False),
             taps=taps,
         )
         x = cfg.norm("encoder_norm")(x)
@@ -276,13 +271,15 @@ class Decoder(nn.Module):
         length = max_decode_length if decode and max_decode_length else tokens.shape[1]
         if not cfg.relpos_per_layer:
             bias = join(cfg.relpos_bias()(length, length, False, decode), bias)
+        # An array, for its shape: layers that are scanned take no number.
+        keys = jnp.zeros((length,), jnp.int8)
         x, _ = run_layers(
             cfg,
             Layer,
             cfg.num_decoder_layers,
             "decoder",
             x,
-            args=(bias, _keys(length), encoded, cross_bias, deterministic, decode),
+            args=(bias, keys, encoded, cross_bias, deterministic, decode),
         )
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)

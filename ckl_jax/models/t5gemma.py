@@ -43,9 +43,7 @@ class T5GemmaConfig(DecoderConfig):
         checks.require_size(**{"T5GemmaConfig.num_encoder_layers": self.num_encoder_layers})
         checks.require_int(1, self.vocab_size - 1, **{"T5GemmaConfig.start_id": self.start_id})
         if self.parallel:
-            raise UserError(
-                "T5GemmaConfig.parallel is True; with cross-attention it must be False."
-            )
+            raise UserError("T5GemmaConfig.parallel is True; cross-attention needs False.")
         fields = dict(self.encoder_fields)  # of a mapping or of pairs
         names = [f.name for f in dataclasses.fields(EncoderConfig)]
         checks.require_names(names, empty=True, **{"T5GemmaConfig.encoder_fields": tuple(fields)})
@@ -106,10 +104,8 @@ class Decoder(decoder.Decoder):
 
     def _logits(self, x: Array) -> Array:
         cfg = self.config
-        if cfg.logits_via_embedding:
-            logits = self.token_embedder.attend(x)
-        else:
-            logits = decoder.output(cfg)(x)
+        tied = cfg.logits_via_embedding
+        logits = self.token_embedder.attend(x) if tied else decoder.output(cfg)(x)
         return decoder.capped(logits, cfg.logits_softcap)
 
 

@@ -238,16 +238,16 @@ class SpanVocabulary(TokenizerVocabulary):
             )
 
     def _load(self, path: Path) -> tuple[Any, list[Path]]:
-        from tokenizers import AddedToken
-
         tokenizer, files = load_tokenizer(path)
-        reserved: dict[str, str] = {}
-        while tokenizer.token_to_id(token := f"<unused{len(reserved)}>") is not None:
-            reserved[token] = f"<extra_id_{len(reserved)}>"
-        self.extra_ids = len(reserved) or EXTRA_IDS
-        if reserved:
-            tokenizer = _renamed(tokenizer, reserved)
-        tokens = [f"<extra_id_{i}>" for i in reversed(range(self.extra_ids))]
+        from tokenizers import AddedToken, Tokenizer
+
+        # By the name that texts have, so that offsets and pieces are those of texts.
+        renamed = re.sub(r'"<unused(\d+)>"', r'"<extra_id_\1>"', tokenizer.to_str())
+        tokenizer, tokens = Tokenizer.from_str(renamed), []
+        while tokenizer.token_to_id(token := f"<extra_id_{len(tokens)}>") is not None:
+            tokens.append(token)
+        tokens = tokens or [f"<extra_id_{i}>" for i in reversed(range(EXTRA_IDS))]
+        self.extra_ids = len(tokens)
         tokenizer.add_special_tokens([AddedToken(t, lstrip=True, normalized=False) for t in tokens])
         return tokenizer, files
 
@@ -255,20 +255,6 @@ class SpanVocabulary(TokenizerVocabulary):
         """Returns the id of `<extra_id_i>`; see `vocabularies.require_sentinel`."""
         require_sentinel(self, i)
         return self._tokenizer.token_to_id(f"<extra_id_{i}>")
-
-
-def _renamed(tokenizer: Any, names: dict[str, str]) -> Any:
-    """A tokenizer with other names for some of its pieces, which are no added tokens any more."""
-    from tokenizers import Tokenizer
-
-    saved = parse_json(tokenizer.to_str(), ANY_NUMBER)
-    saved["added_tokens"] = [t for t in saved["added_tokens"] if t["content"] not in names]
-    vocab = saved["model"]["vocab"]
-    if not isinstance(vocab, dict):
-        kind = saved["model"].get("type")
-        raise UserError(f"A {kind} model with {next(iter(names))} is not offered; give a BPE's.")
-    saved["model"]["vocab"] = {names.get(piece, piece): i for piece, i in vocab.items()}
-    return Tokenizer.from_str(json.dumps(saved))
 
 
 def _settings(path: Path) -> dict[str, Any]:
