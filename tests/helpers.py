@@ -23,8 +23,8 @@ from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.models.modernbert import ModernBertConfig
-from ckl_jax.models.stack import StackConfig
 from ckl_jax.models.t5 import T5Config
+from ckl_jax.models.t5gemma import T5GemmaConfig
 from ckl_jax.models.transformer_xl import TransformerXLConfig
 from ckl_jax.trees.paths import flatten
 
@@ -122,6 +122,32 @@ TINY_MODERNBERT = ModernBertConfig(
     dropout_rate=0.1,
 )
 
+# Two stacks of different sizes, with Gemma 2's parts.
+TINY_T5GEMMA = T5GemmaConfig(
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=8,
+    mlp_dim=32,
+    num_layers=2,
+    num_encoder_layers=2,
+    encoder_fields={"emb_dim": 24, "num_kv_heads": 2, "window": 3, "embed_scale": 24**0.5},
+    mlp_activations=("gelu", "linear"),
+    query_scale=24**-0.5,
+    embed_scale=4.0,
+    max_positions=16,
+    dropout_rate=0.1,
+    norm_plus_one=True,
+    norm_place="both",
+    layer_types=("sliding", "full"),
+    window=4,
+    ropes=dict.fromkeys(("full", "sliding"), {"rope_theta": 1e4}),
+    attention_softcap=20.0,
+    logits_softcap=20.0,
+    logits_via_embedding=True,
+)
+
 _SMALL = dict(emb_dim=8, num_heads=2, head_dim=4, mlp_dim=16, num_layers=2)
 
 
@@ -166,8 +192,8 @@ def model_of(config, **fields):
 
 
 def method_of(name, config):
-    """The method of that name for a T5, or for a decoder or an encoder alone."""
-    return (GPT2_METHODS if isinstance(config, StackConfig) else METHODS)[name]
+    """The method of that name for an encoder-decoder, or for a decoder or an encoder alone."""
+    return (METHODS if config.has_encoder else GPT2_METHODS)[name]
 
 
 def random_batch(config, batch=4, inputs=7, targets=5, seed=0):
@@ -185,7 +211,7 @@ def random_batch(config, batch=4, inputs=7, targets=5, seed=0):
             "decoder_loss_weights": hidden.astype(np.float32),
             "maskable": real,
         }
-    if isinstance(config, StackConfig):
+    if not config.has_encoder:
         row = rng.randint(1, config.vocab_size, (batch, inputs + 1)).astype(np.int32)
         weights = np.ones((batch, inputs), np.float32)
         weights[0, inputs - 2 :] = 0

@@ -3,7 +3,15 @@
 from collections.abc import Collection, Mapping
 
 from ckl_jax import checks
-from ckl_jax.checkpoints import from_haiku, hf_bert, hf_decoder, hf_gpt2, hf_modernbert, hf_t5
+from ckl_jax.checkpoints import (
+    from_haiku,
+    hf_bert,
+    hf_decoder,
+    hf_gpt2,
+    hf_modernbert,
+    hf_t5,
+    hf_t5gemma,
+)
 from ckl_jax.checkpoints.architecture import Architecture, Config
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
@@ -156,5 +164,6 @@ for _architecture in (
     from_haiku.ARCHITECTURE,
     hf_decoder.ARCHITECTURE,
     hf_modernbert.ARCHITECTURE,
+    hf_t5gemma.ARCHITECTURE,
 ):
     register(_architecture)

@@ -92,7 +92,8 @@ def _short(types: tuple[str, ...]) -> tuple[str, ...]:
     return types[:1] if len(set(types)) == 1 else types
 
 
-def _activation(settings: Settings, name: str = "hidden_act", default: str = "silu") -> str:
+def activation(settings: Settings, name: str = "hidden_act", default: str = "silu") -> str:
+    """Our name of the activation that `config.json` says."""
     there = settings.get(name) or default
     if there not in _ACTIVATIONS:
         raise UserError(
@@ -108,7 +109,7 @@ def _llama_fields(settings: Settings) -> dict[str, Any]:
         ropes={"full": _rope(settings)},
         attention_bias=BIASED if settings.get("attention_bias") else (),
         mlp_bias=bool(settings.get("mlp_bias")),
-        mlp_activations=(_activation(settings), "linear"),
+        mlp_activations=(activation(settings), "linear"),
         logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
     )
 
@@ -162,7 +163,8 @@ def _gemma_fields(settings: Settings) -> dict[str, Any]:
     )
 
 
-def _gemma2_fields(settings: Settings) -> dict[str, Any]:
+def gemma2_fields(settings: Settings) -> dict[str, Any]:
+    """See `Family.fields`."""
     settings = {"sliding_window": 4096, **settings}
     fields = _gemma_fields(settings) | dict(
         norm_place="both",
@@ -241,7 +243,7 @@ def _neox_fields(settings: Settings) -> dict[str, Any]:
         attention_bias=BIASED if settings.get("attention_bias", True) else (),
         ropes={"full": {k: v for k, v in rope.items() if k != "partial_rotary_factor"}},
         rotary_dim=int(share * _head_dim(settings)),
-        mlp_activations=(_activation(settings, default="gelu"),),
+        mlp_activations=(activation(settings, default="gelu"),),
         logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
     )
 
@@ -269,7 +271,7 @@ def _opt_fields(settings: Settings) -> dict[str, Any]:
         positions="learned",
         position_offset=2,
         table_dim=width if width != settings["hidden_size"] else None,
-        mlp_activations=(_activation(settings, "activation_function", "relu"),),
+        mlp_activations=(activation(settings, "activation_function", "relu"),),
         logits_via_embedding=True,
     )
 
@@ -279,14 +281,15 @@ def _llama_settings(config: DecoderConfig) -> dict[str, Any]:
         "num_key_value_heads": config.groups,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.layer_norm_epsilon,
-        "hidden_act": _name_of(config),
+        "hidden_act": name_of_activation(config),
         "attention_bias": "out" in config.attention_bias,
         "mlp_bias": config.mlp_bias,
         "tie_word_embeddings": config.logits_via_embedding,
     }
 
 
-def _name_of(config: DecoderConfig) -> str:
+def name_of_activation(config: DecoderConfig) -> str:
+    """The inverse of `activation`."""
     ours = config.mlp_activations[0]
     return "gelu_pytorch_tanh" if ours == "gelu" else {v: k for k, v in _ACTIVATIONS.items()}[ours]
 
@@ -338,7 +341,8 @@ def _gemma_settings(config: DecoderConfig) -> dict[str, Any]:
     }
 
 
-def _gemma2_settings(config: DecoderConfig) -> dict[str, Any]:
+def gemma2_settings(config: DecoderConfig) -> dict[str, Any]:
+    """See `Family.settings`."""
     return (
         _gemma_settings(config)
         | _window_settings(config)
@@ -369,7 +373,7 @@ def two_ropes(config: DecoderConfig) -> dict[str, Any]:
 
 
 def _gemma3_settings(config: DecoderConfig) -> dict[str, Any]:
-    return _gemma2_settings(config) | two_ropes(config)
+    return gemma2_settings(config) | two_ropes(config)
 
 
 def _phi3_settings(config: DecoderConfig) -> dict[str, Any]:
@@ -396,7 +400,7 @@ def _neox_settings(config: DecoderConfig) -> dict[str, Any]:
         "use_parallel_residual": config.parallel,
         "attention_bias": bool(config.attention_bias),
         "layer_norm_eps": config.layer_norm_epsilon,
-        "hidden_act": _name_of(config),
+        "hidden_act": name_of_activation(config),
         "tie_word_embeddings": config.logits_via_embedding,
     }
 
@@ -414,7 +418,7 @@ def _opt_settings(config: DecoderConfig) -> dict[str, Any]:
         "do_layer_norm_before": config.norm_place == "before",
         "_remove_final_layer_norm": config.norm_place == "before" and not config.final_norm,
         "word_embed_proj_dim": config.table_dim or config.emb_dim,
-        "activation_function": _name_of(config),
+        "activation_function": name_of_activation(config),
         "tie_word_embeddings": True,
     }
 
@@ -453,8 +457,8 @@ FAMILIES = {
     "gemma2": Family(
         architecture="Gemma2ForCausalLM",
         names=names.GEMMA2,
-        fields=_gemma2_fields,
-        settings=_gemma2_settings,
+        fields=gemma2_fields,
+        settings=gemma2_settings,
     ),
     "gemma3_text": Family(
         architecture="Gemma3ForCausalLM",

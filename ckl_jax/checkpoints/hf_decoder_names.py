@@ -29,6 +29,7 @@ class Names:
       by_head: whether a fused projection holds the parts of each head side by side.
       prefix: what files of the bare model lack.
       dropped: a pattern of names that older files hold, which are not parameters.
+      embedding_path, output_path: what they are here.
     """
 
     embedding: str
@@ -41,6 +42,8 @@ class Names:
     by_head: bool = False
     prefix: str
     dropped: str = r"[^\w\W]"
+    embedding_path: str = "token_embedder/embedding"
+    output_path: str = "logits_dense/kernel"
 
 
 _ATTENTION = {
@@ -86,6 +89,40 @@ GEMMA2 = _llama_with(
         "pre_feedforward_layernorm": "pre_mlp_layer_norm",
         "post_feedforward_layernorm": "post_mlp_layer_norm",
     }
+)
+_T5GEMMA = _llama_with(
+    {
+        "input_layernorm": None,
+        "post_attention_layernorm": None,
+        "pre_self_attn_layernorm": "pre_self_attention_layer_norm",
+        "post_self_attn_layernorm": "post_self_attention_layer_norm",
+        "pre_feedforward_layernorm": "pre_mlp_layer_norm",
+        "post_feedforward_layernorm": "post_mlp_layer_norm",
+    }
+)
+T5GEMMA_ENCODER = dataclasses.replace(
+    _T5GEMMA,
+    embedding="model.encoder.embed_tokens.weight",
+    final_norm="model.encoder.norm",
+    layer="model.encoder.layers.{}.",
+)
+T5GEMMA_DECODER = dataclasses.replace(
+    _T5GEMMA,
+    embedding="model.decoder.embed_tokens.weight",
+    embedding_path="decoder_token_embedder/embedding",
+    output="lm_head.out_proj.weight",
+    output_path="decoder/logits_dense/kernel",
+    final_norm="model.decoder.norm",
+    layer="model.decoder.layers.{}.",
+    inside={
+        **_T5GEMMA.inside,
+        **{
+            there.replace("self_attn", "cross_attn"): here.replace("self", "encoder_decoder")
+            for there, here in _ATTENTION.items()
+        },
+        "pre_cross_attn_layernorm": "pre_cross_attention_layer_norm",
+        "post_cross_attn_layernorm": "post_cross_attention_layer_norm",
+    },
 )
 _QKV = ("self_attention/query", "self_attention/key", "self_attention/value")
 PHI3 = _llama_with(
@@ -172,8 +209,8 @@ OPT = Names(
 
 def entries(names: Names, config: DecoderConfig) -> list[Entry]:
     """A row for each parameter, in T5X's order; see `hf_names`."""
-    width, (stack, _) = config.table_dim or config.emb_dim, config.tapped
-    table = [Entry(names.embedding, "token_embedder/embedding", False, (config.vocab_size, width))]
+    width, (stack, _) = config.table_dim or config.emb_dim, config.stack
+    table = [Entry(names.embedding, names.embedding_path, False, (config.vocab_size, width))]
     for there, here in names.others.items():
         table += _leaves(config, there, here)
     for i in range(config.num_layers):
@@ -188,7 +225,7 @@ def entries(names: Names, config: DecoderConfig) -> list[Entry]:
         table += _leaves(config, names.final_norm, f"{stack}/{stack}_norm")
     if not config.logits_via_embedding:
         shape = (config.emb_dim, config.vocab_size)
-        table.append(Entry(names.output, "logits_dense/kernel", True, shape))
+        table.append(Entry(names.output, names.output_path, True, shape))
     return table
 
 
@@ -207,9 +244,10 @@ def _placed(config: DecoderConfig, path: str) -> str:
 def _leaves(config: DecoderConfig, there: str, here: str, part: str = "") -> Iterator[Entry]:
     """The rows of a projection, a norm or a table; none if the model has it not."""
     last, d = here.rpartition("/")[2], config.emb_dim
+    read = config.memory_dim if "/encoder_decoder_attention/" in here else d
     kernels = {
         "query": (d, config.num_heads * config.head_dim),
-        **dict.fromkeys(("key", "value"), (d, config.groups * config.head_dim)),
+        **dict.fromkeys(("key", "value"), (read, config.groups * config.head_dim)),
         "out": (config.num_heads * config.head_dim, d),
         **dict.fromkeys(("wi", "wi_0", "wi_1"), (d, config.mlp_dim)),
         "wo": (config.mlp_dim, d),

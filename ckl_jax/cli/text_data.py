@@ -38,8 +38,8 @@ def prepare(
     Args:
       dir: Folder with recent_news_full.csv and so on.
       out: Folder for the vocabulary and the tasks.
-      vocabulary: SentencePiece model, which gets 100 sentinels if it has none, or a ByT5's folder;
-        by default one is trained.
+      vocabulary: SentencePiece model, which gets 100 sentinels if it has none, or a ByT5's or
+        T5Gemma's folder; by default one is trained.
       vocab_size: Tokens of a trained vocabulary.
       input_length: Tokens kept of an input.
       target_length: Tokens kept of a target.

@@ -24,6 +24,7 @@ _READERS = {
     ("ckl_jax.data.text.byte_level", "ByteLevelVocabulary"),
     ("ckl_jax.data.text.byte_vocabulary", "ByteVocabulary"),
     ("ckl_jax.data.text.masked_vocabulary", "MaskedVocabulary"),
+    ("ckl_jax.data.text.byte_level", "SpanVocabulary"),
     ("ckl_jax.data.text.byte_level", "TokenizerVocabulary"),
     ("ckl_jax.data.text.vocabularies", "Vocabulary"),
     ("ckl_jax.data.text.vocabulary_copy", "open_copy"),

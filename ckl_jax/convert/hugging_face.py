@@ -100,10 +100,12 @@ def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, d
         )
     if not config.output_is_embedding:
         raise UserError("--vocab-size is for models whose output is the embedding and no more.")
-    more = np.random.default_rng(0).normal(0.0, 0.02, (rows - len(table), table.shape[1]))
-    grown = np.concatenate([table, more.astype(table.dtype)])
-    params = {**params, "token_embedder": {"embedding": grown}}
-    return dataclasses.replace(config, vocab_size=rows), params
+    grown = {}
+    for name in (n for n in params if n.endswith("token_embedder")):  # T5Gemma has two
+        table = params[name]["embedding"]
+        more = np.random.default_rng(0).normal(0.0, 0.02, (rows - len(table), table.shape[1]))
+        grown[name] = {"embedding": np.concatenate([table, more.astype(table.dtype)])}
+    return dataclasses.replace(config, vocab_size=rows), {**params, **grown}
 
 
 def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:

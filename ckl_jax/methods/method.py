@@ -177,8 +177,8 @@ def unfrozen(method: Method) -> Method:
 
 
 def embedding(trains: bool) -> tuple[str, ...]:
-    """The pattern of the token embedding where it trains beside what a method adds, else none."""
-    return ("^token_embedder/",) if trains else ()
+    """The pattern of token embeddings where it trains beside what a method adds, else none."""
+    return (r"^(decoder_)?token_embedder/",) if trains else ()
 
 
 def combine(first: Method, second: Method, name: str | None = None) -> Method:

@@ -4,8 +4,8 @@
 - bias: all leaves named `bias`. Of Transformer-XL they are those of the feed-forward layers, of the
   attention's output, of the norms and of the output, and neither u and w nor the norms' scales; of
   GPT-2 also those of query, key and value. T5 has none: refused;
-- embedding: the token embedder: the table, which is tied to the output (T5 1.1's is not), and the
-  output bias where it has one;
+- embedding: the token embedder: the table, which is tied to the output (T5 1.1's is not; T5Gemma's
+  two tables), and the output bias where it has one;
 - none: nothing: static evaluation.
 
 A list of patterns stands for any other choice.
@@ -21,7 +21,7 @@ SUBSETS = {
     # LayerNorm offsets are named `bias` too; Table 4's 198K parameters include them.
     "bias": (r"(^|/)bias$",),
     # With tied weights the table receives gradients from the lookup and from the softmax.
-    "embedding": (r"^token_embedder/",),
+    "embedding": (r"^(decoder_)?token_embedder/",),
     "none": (),
 }
 _OUTPUT_BIAS = r"!^token_embedder/bias$"

@@ -25,14 +25,14 @@ from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
 
 Array = jax.Array
 # Of each type of layer: cosines, sines [K, B or 1, T, R/2] or None, and bias [K, B or 1, 1 or N, T,
-# S] or None.
-Context = tuple[Array | None, Array | None, Array | None]
+# S] or None; of all types, what cross-attention reads, [B, S', D'], and its bias, or None.
+Context = tuple[Array | None, Array | None, Array | None, Array | None, Array | None]
 
 NORMS = ("rms", "layer")
 PLACES = ("before", "after", "output", "both", "mlp")
 POSITIONS = ("rope", "learned", "alibi")
 QK_NORMS = (None, "head", "flat")
-_INIT_STDDEV = 0.02
+INIT_STDDEV = 0.02
 _SIZES = ("vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim")
 
 
@@ -69,6 +69,7 @@ class DecoderConfig(StackConfig):
     """
 
     causal: ClassVar[bool] = True  # an encoder's windows reach to both sides
+    memory_dim: ClassVar[int | None] = None  # width of what cross-attention reads, if there is one
 
     family: str = "llama"
     vocab_size: int = 32000
@@ -144,9 +145,14 @@ class DecoderConfig(StackConfig):
         return self.logits_via_embedding and self.table_dim is None
 
     @property
+    def stack(self) -> tuple[str, int]:
+        """The name of the stack of layers, and its depth."""
+        return "decoder", self.num_layers
+
+    @property
     def tapped(self) -> tuple[str, int]:
         """The stack whose hidden states side networks read, and its depth."""
-        return "decoder", self.num_layers
+        return self.stack
 
     @property
     def projections(self) -> tuple[str, ...]:
@@ -187,8 +193,8 @@ class DecoderConfig(StackConfig):
             self.float32_attention_logits,
             use_bias=self.attention_bias,
             scale_query=True if self.query_scale is None else self.query_scale,
-            kernel_init=nn.initializers.normal(_INIT_STDDEV),
-            out_init=nn.initializers.normal(_INIT_STDDEV / np.sqrt(2 * self.num_layers)),
+            kernel_init=nn.initializers.normal(INIT_STDDEV),
+            out_init=nn.initializers.normal(INIT_STDDEV / np.sqrt(2 * self.num_layers)),
             num_kv_heads=self.groups,
             qk_norm=self.qk_norm and (self.qk_norm, self.norm),
             softcap=self.attention_softcap,
@@ -204,8 +210,8 @@ class DecoderConfig(StackConfig):
             self.dense,
             self.dtype,
             use_bias=self.mlp_bias,
-            kernel_init=nn.initializers.normal(_INIT_STDDEV),
-            out_init=nn.initializers.normal(_INIT_STDDEV / np.sqrt(2 * self.num_layers)),
+            kernel_init=nn.initializers.normal(INIT_STDDEV),
+            out_init=nn.initializers.normal(INIT_STDDEV / np.sqrt(2 * self.num_layers)),
             name="mlp",
         )
 
@@ -225,7 +231,8 @@ def _hashable(value: Any) -> Any:
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention and feed-forward, with the norms that the configuration says."""
+    """Self-attention, cross-attention where there is a memory, and feed-forward, with the norms
+    that the configuration says."""
 
     config: DecoderConfig
 
@@ -237,6 +244,8 @@ class DecoderLayer(nn.Module):
         cosines: Array | None,
         sines: Array | None,
         bias: Array | None,
+        memory: Array | None,
+        memory_bias: Array | None,
         deterministic: bool,
         decode: bool,
     ) -> Array:
@@ -250,6 +259,10 @@ class DecoderLayer(nn.Module):
             y = cfg.attention("self_attention")(y, y, bias, deterministic, decode, rotation)
             return cfg.dropout(y, deterministic)
 
+        def cross_attention(y: Array) -> Array:
+            y = cfg.attention("encoder_decoder_attention")(y, memory, memory_bias, deterministic)
+            return cfg.dropout(y, deterministic)
+
         def mlp(y: Array) -> Array:
             return cfg.dropout(cfg.mlp()(y, deterministic), deterministic)
 
@@ -257,6 +270,8 @@ class DecoderLayer(nn.Module):
             one = attention(cfg.norm("pre_self_attention_layer_norm")(x))
             return constrain_embed(x + one + mlp(cfg.norm("pre_mlp_layer_norm")(x)))
         x = self._branch(x, attention, "self_attention_layer_norm")
+        if memory is not None:
+            x = self._branch(x, cross_attention, "cross_attention_layer_norm")
         return constrain_embed(self._branch(x, mlp, "mlp_layer_norm"))
 
     def _branch(self, x: Array, branch: Any, name: str) -> Array:
@@ -310,7 +325,7 @@ class Decoder(nn.Module):
             x = cfg.norm("embed_norm")(x)
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
         kinds = jnp.asarray([cfg.kinds.index(t) for t in cfg.types], jnp.int32)
-        stack, count = cfg.tapped
+        stack, count = cfg.stack
         x, hidden = run_layers(
             cfg,
             DecoderLayer,
@@ -326,8 +341,18 @@ class Decoder(nn.Module):
 
 
 def _projection(cfg: DecoderConfig, features: int, axes: tuple[str, str], name: str) -> nn.Module:
-    init = nn.initializers.normal(_INIT_STDDEV)
+    init = nn.initializers.normal(INIT_STDDEV)
     return layers.Dense(features, axes, init, cfg.dtype, name=name)
+
+
+def output(cfg: DecoderConfig) -> nn.Module:
+    """The projection to logits where they are not of the token embedding."""
+    return _projection(cfg, cfg.vocab_size, ("embed", "vocab"), "logits_dense")
+
+
+def capped(logits: Array, cap: float | None) -> Array:
+    """c tanh(x / c) of each logit."""
+    return cap * jnp.tanh(logits.astype(jnp.float32) / cap) if cap else logits
 
 
 class Transformer(nn.Module):
@@ -337,7 +362,7 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        init = nn.initializers.normal(_INIT_STDDEV)
+        init = nn.initializers.normal(INIT_STDDEV)
         width = cfg.table_dim or cfg.emb_dim
         self.token_embedder = layers.Embed(cfg.vocab_size, width, cfg.dtype, init)
         self.decoder = Decoder(cfg)
@@ -345,9 +370,7 @@ class Transformer(nn.Module):
             axes = ("embed", "joined_kv")
             self.output_dense = _projection(cfg, cfg.table_dim, axes, "output_dense")
         if not cfg.logits_via_embedding:
-            self.logits_dense = layers.Dense(
-                cfg.vocab_size, ("embed", "vocab"), init, cfg.dtype, name="logits_dense"
-            )
+            self.logits_dense = output(cfg)
         self.cache_positions = CachePositions()
         for side in cfg.side:
             setattr(self, side.name, side.build(cfg))
@@ -417,8 +440,7 @@ class Transformer(nn.Module):
     def _logits(self, x: Array) -> Array:
         tied = self.config.logits_via_embedding
         logits = self.token_embedder.attend(x) if tied else self.logits_dense(x)
-        cap = self.config.logits_softcap
-        return cap * jnp.tanh(logits.astype(jnp.float32) / cap) if cap else logits
+        return capped(logits, self.config.logits_softcap)
 
     def score_tree(
         self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array
@@ -494,7 +516,7 @@ def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Array | 
     else:
         stacked = None
     angles = (jnp.stack(cosines), jnp.stack(sines)) if cosines else (None, None)
-    return (*angles, stacked)
+    return (*angles, stacked, None, None)
 
 
 def _slopes(heads: int) -> np.ndarray:

@@ -59,8 +59,8 @@ class ModernBertConfig(decoder.DecoderConfig):
         return dataclasses.replace(self, norm_place="mlp")
 
     @property
-    def tapped(self) -> tuple[str, int]:
-        """The stack whose hidden states side networks read, and its depth."""
+    def stack(self) -> tuple[str, int]:
+        """The name of the stack of layers, and its depth."""
         return "encoder", self.num_layers
 
 

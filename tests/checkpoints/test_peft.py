@@ -1,5 +1,6 @@
 """LoRA adapters in PEFT's format: there and back, and what PEFT itself makes of them."""
 
+import dataclasses
 import json
 
 import jax
@@ -7,14 +8,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from ckl_jax.checkpoints import peft
+from ckl_jax.checkpoints import architectures, peft
 from ckl_jax.checkpoints.restore import restore_params
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import lora, merge_lora
-from ckl_jax.models.t5 import T5Config, Transformer
+from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
+from tests.helpers import TINY_T5GEMMA
 
 SIZES = dict(
     vocab_size=20,
@@ -29,12 +31,14 @@ SIZES = dict(
     logits_via_embedding=True,
 )
 CONFIG = T5Config(**SIZES)
+GEMMA = dataclasses.replace(TINY_T5GEMMA, dropout_rate=0.0)
 IDS = np.array([[3, 4, 5, 1, 0], [6, 7, 1, 0, 0]], np.int32)
 TARGETS = np.array([[8, 9, 1], [2, 1, 0]], np.int32)
 
 
 def make(method=None, config=CONFIG):
-    model = Transformer((method or lora(rank=2)).extend(config))
+    config = (method or lora(rank=2)).extend(config)
+    model = architectures.of_config(config).module(config)
     made = jax.eval_shape(lambda: model.init(jax.random.key(0), IDS, TARGETS, TARGETS))
     rng = np.random.default_rng(0)
     draw = lambda x: (0.3 * rng.normal(size=x.shape)).astype(np.float32)  # noqa: E731
@@ -61,29 +65,32 @@ def test_there_and_back_is_the_same_model(tmp_path, scan, phase):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")  # peft's
-def test_peft_computes_the_same_logits(tmp_path):
+@pytest.mark.parametrize("config", [CONFIG, GEMMA], ids=["T5", "T5Gemma"])
+def test_peft_computes_the_same_logits(tmp_path, config):
     torch = pytest.importorskip("torch")
     loaded = pytest.importorskip("peft")
     transformers = pytest.importorskip("transformers")
-    model, params = make(lora(rank=2, scale=0.25))
-    peft.save_peft(tmp_path, params, CONFIG, 0.25)
+    model, params = make(lora(rank=2, scale=0.25), config)
+    peft.save_peft(tmp_path, params, config, 0.25)
     base = {p: x for p, x in paths.flatten(params).items() if not peft.is_adapter(p)}
-    save_hf(tmp_path / "base", paths.unflatten(base), CONFIG)
-    theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "base").eval()
+    save_hf(tmp_path / "base", paths.unflatten(base), config)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        tmp_path / "base", attn_implementation="eager"
+    ).eval()
     theirs = loaded.PeftModel.from_pretrained(theirs, tmp_path).eval()
-    starts = np.array([[0, 8, 9], [0, 2, 1]], np.int32)
+    starts, first = np.array([[0, 8, 9], [0, 2, 1]], np.int32), getattr(config, "start_id", 0)
     with torch.no_grad():
         logits = theirs(
             input_ids=torch.tensor(IDS).long(),
             attention_mask=torch.tensor(IDS > 0).long(),
-            decoder_input_ids=torch.tensor(starts).long(),
+            decoder_input_ids=torch.tensor(np.where(starts, starts, first)).long(),
         ).logits.numpy()
     ours = np.asarray(model.apply({"params": params}, IDS, starts, TARGETS, enable_dropout=False))
     kept = TARGETS > 0
     np.testing.assert_allclose(logits[kept], ours[kept], rtol=1e-5, atol=1e-5)
     # And what PEFT writes is read.
     theirs.save_pretrained(tmp_path / "written")
-    tree, settings = peft.load_peft(tmp_path / "written", CONFIG)
+    tree, settings = peft.load_peft(tmp_path / "written", config)
     assert settings["scale"] == 0.25
     for path, x in paths.flatten(tree).items():
         np.testing.assert_array_equal(x, paths.flatten(params)[path])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import t5x
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.text.vocabularies import train_vocabulary
+from ckl_jax.train.setup import load_params
+from ckl_jax.trees.paths import flatten
 from tests.helpers import (
     METHODS,
     TINY,
@@ -23,6 +26,7 @@ from tests.helpers import (
     random_batch,
     random_params,
 )
+from tests.llama_tokenizer import train_gemmas
 from tests.tiny import read_rows
 
 
@@ -51,6 +55,105 @@ def test_an_mt5_goes_out_as_an_mt5(tmp_path):
     before, after = (load_file(tmp_path / f / "model.safetensors") for f in ("hf", "out"))
     for name in before.keys() | after.keys():
         np.testing.assert_array_equal(after[name], before[name])
+
+
+@pytest.fixture
+def gemma(tmp_path):
+    """A folder as transformers saves a T5Gemma."""
+    torch, transformers = (pytest.importorskip(n) for n in ("torch", "transformers"))
+    stack = dict(
+        vocab_size=200,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        sliding_window=4,
+    )
+    decoder = dict(stack, hidden_size=12, sliding_window=6)
+    torch.manual_seed(0)
+    settings = transformers.T5GemmaConfig(encoder=stack, decoder=decoder)
+    transformers.T5GemmaForConditionalGeneration(settings).save_pretrained(tmp_path / "gemma")
+    train_gemmas(tmp_path / "gemma")
+    return tmp_path / "gemma"
+
+
+def test_a_t5gemma_of_transformers_goes_in_and_out(gemma, tmp_path, capsys):
+    ours, back = tmp_path / "ours", tmp_path / "back"
+    assert main(["import-hf", "--model", str(gemma), "--out", str(ours)]) == 0
+    assert f"`ckl data prepare --vocabulary {ours}`" in capsys.readouterr().out
+    argv = ["export-hf", "--model", str(ours), "--like", str(gemma / "config.json")]
+    assert main([*argv, "--out", str(back)]) == 0
+    before, after = (load_file(f / "model.safetensors") for f in (gemma, back))
+    for name in before.keys() | after.keys():
+        np.testing.assert_array_equal(after[name], before[name])
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (back / name).read_bytes() == (gemma / name).read_bytes()
+    theirs, written = (json.loads((f / "config.json").read_text()) for f in (gemma, back))
+    for stack in ("encoder", "decoder"):
+        mine = written[stack]
+        assert {k: x for k, x in theirs[stack].items() if mine.get(k, x) != x} == {}
+    assert written["eos_token_id"] == 1 and load_hf(gemma)[0] == load_hf(back)[0]
+    grown = ["import-hf", "--model", str(gemma), "--vocab-size", "208"]
+    assert main([*grown, "--out", str(tmp_path / "grown")]) == 0
+    params = load_params(tmp_path / "grown")
+    assert {len(x) for p, x in flatten(params).items() if "token_embedder" in p} == {208}
+
+
+@pytest.mark.parametrize(
+    ("stack", "changed", "said"),
+    [
+        ("decoder", {"hidden_activation": "quick_gelu"}, "In decoder: .* 'quick_gelu': only silu"),
+        ("encoder", {"rope_parameters": {"rope_type": "dynamic"}}, "In encoder: rope_type is 'dyn"),
+        ("encoder", {"layer_types": ["chunked_attention"]}, "layer_types 'chunked_attention'"),
+        ("decoder", {"pad_token_id": 3}, "In decoder: .*pad_token_id 3: only 0"),
+        ("encoder", {"vocab_size": 300}, "vocab_size of 300 in encoder and of 200 in decoder"),
+        ("decoder", {"bos_token_id": 0}, "start_id is 0; give 1 or more"),
+        ("decoder", {"num_hidden_layers": 10**9}, "too few for the 1,000,000,000 layers"),
+        ("encoder", {"num_hidden_layers": 10**9}, "too few for the 1,000,000,000 layers"),
+        ("encoder", None, "config.json lacks encoder"),
+        (None, {"quantization_config": {"bits": 4}}, "quantised weights cannot be imported"),
+    ],
+)
+def test_settings_of_a_t5gemma_that_are_not_offered_are_named(
+    gemma, tmp_path, capsys, stack, changed, said
+):
+    settings = json.loads((gemma / "config.json").read_text())
+    if changed is None:
+        del settings[stack]
+    else:
+        (settings[stack] if stack else settings).update(changed)
+    (gemma / "config.json").write_text(json.dumps(settings))
+    assert main(["import-hf", "--model", str(gemma), "--out", str(tmp_path / "ours")]) == 2
+    error = capsys.readouterr().err
+    assert re.search(said, error) and error.count("\n") == 1, error
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["vanilla", "lora", "k_adapter_k2", "modular"])
+def test_a_t5gemma_is_trained_on_spans_and_answers(tiny, gemma, tmp_path, method):
+    ours, prepared, run = (tmp_path / n for n in ("ours", "prepared", "run"))
+    assert main(["import-hf", "--model", str(gemma), "--out", str(ours)]) == 0
+    flags = ["--vocabulary", str(ours), "--out", str(prepared)]
+    assert main(["data", "prepare", "--dir", str(tiny.probes), *flags]) == 0
+    sizes = {"K2_TAPS": (0, 1)} if method.startswith("k") else {}
+    argv = tiny.argv(
+        method,
+        run,
+        str(ours / "model.gin"),
+        INITIAL_CHECKPOINT_PATH=str(ours),
+        TRAIN_STEPS=2,
+        **sizes,
+    )
+    argv += [f"--gin.CACHE_DIRS=('{prepared}/tasks',)", "--gin.BATCH_SIZE=8"]
+    assert t5x.main(["train", *argv]) == 0
+    rows = read_rows(run / "probes/rows_000002.jsonl")
+    assert {row["probe"] for row in rows} == {"invariant_lama", "updated_lama"}
+    like = ["--like", str(gemma / "config.json"), "--out", str(tmp_path / "back")]
+    exported = main(["export-hf", "--model", str(run), *like])
+    assert exported == (0 if method in ("vanilla", "lora") else 2)
 
 
 def test_pickled_weights_are_refused_with_the_reason(tmp_path, capsys):

@@ -20,7 +20,6 @@ from ckl_jax.methods.lora import lora, merge_lora
 from ckl_jax.methods.method import Method, Start, combine
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.replay import replay
-from ckl_jax.models.t5 import Transformer
 from ckl_jax.optim.adafactor import adafactor_hf
 from ckl_jax.train.prepare import BEFORE, loss_of
 from ckl_jax.train.setup import make_optimizer
@@ -35,6 +34,7 @@ from tests.helpers import (
     TINY_DECODER,
     TINY_GPT2,
     TINY_MODERNBERT,
+    TINY_T5GEMMA,
     TINY_V1_1,
     TINY_XL,
     assert_trees_close,
@@ -56,6 +56,7 @@ LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 DEEP = {
     "v1.0": TINY,
     "v1.1": TINY_V1_1,
+    "t5gemma": TINY_T5GEMMA,
     "gpt2": TINY_GPT2,
     "decoder": TINY_DECODER,
     "bert": TINY_BERT,
@@ -80,7 +81,7 @@ _REFUSED = {
     **dict.fromkeys(("k_adapter_k2", "k_adapter_k3", "k_adapter_phase2"), {"xl": _OWN_MEMORY}),
 }
 REFUSED = {(name, arch): said for name, of in _REFUSED.items() for arch, said in of.items()}
-CASES = [(n, a) for a in ("v1.0", *_ALONE) for n in METHODS if (n, a) not in REFUSED]
+CASES = [(n, a) for a in ("v1.0", "t5gemma", *_ALONE) for n in METHODS if (n, a) not in REFUSED]
 CASES += [("vanilla", "v1.1"), ("lora", "v1.1"), ("lora_embedding", "gpt2")]
 
 
@@ -97,7 +98,11 @@ def table(is_fast=lambda name, arch: True):
 
 every_case = table()
 # Methods that add parameters stand for the others on decoders, and Vanilla everywhere.
-ELSEWHERE = {"gpt2": ("vanilla", "lora"), "decoder": ("vanilla", "lora", "k_adapter_k2")}
+ELSEWHERE = {
+    "t5gemma": ("lora",),
+    "gpt2": ("vanilla", "lora"),
+    "decoder": ("vanilla", "lora", "k_adapter_k2"),
+}
 training_case = table(
     lambda name, arch: (
         name not in LONG and (arch == "v1.0" or name in ELSEWHERE.get(arch, ("vanilla",)))
@@ -366,9 +371,10 @@ def test_lora_starts_at_the_base_model(arch):
     )
 
 
-def test_padding_does_not_reach_the_side_networks():
+@pytest.mark.parametrize("arch", ["v1.0", "t5gemma"])
+def test_padding_does_not_reach_the_side_networks(arch):
     for name in ("k_adapter_k2", "modular"):
-        _, _, config, params = prepare(name, "v1.0")
+        _, _, config, params = prepare(name, arch)
         batch = random_batch(config)
         real = batch["decoder_loss_weights"] > 0
         source = np.pad(batch["encoder_input_tokens"], ((0, 0), (0, 3)))
@@ -377,20 +383,22 @@ def test_padding_does_not_reach_the_side_networks():
         np.testing.assert_allclose(longer[real], shorter[real], rtol=1e-4, atol=1e-4)
 
 
-def test_legacy_options_change_what_they_say():
-    batch = random_batch(TINY)
+@pytest.mark.parametrize("base", [TINY, TINY_T5GEMMA], ids=["v1.0", "t5gemma"])
+def test_legacy_options_change_what_they_say(base):
+    batch = random_batch(base)
     masked, unmasked = (
-        k_adapter(taps=(1, 2), legacy_attend_to_padding=flag).extend(TINY) for flag in (False, True)
+        k_adapter(taps=(1, 2), legacy_attend_to_padding=flag).extend(base) for flag in (False, True)
     )
     params = random_params(masked)
     change = logits_of(masked, params, batch) - logits_of(unmasked, params, batch)
     assert np.abs(change).max() > 1e-4
-    bypassed = k_adapter(taps=(1, 2), legacy_bypass_side=True).extend(TINY)
+    bypassed = k_adapter(taps=(1, 2), legacy_bypass_side=True).extend(base)
     source = batch["encoder_input_tokens"]
 
     def encoded(config):
         variables = {"params": params}
-        return Transformer(config).apply(variables, source, enable_dropout=False, method="encode")
+        module = model_of(config).module
+        return module.apply(variables, source, enable_dropout=False, method="encode")
 
     assert np.abs(encoded(masked) - encoded(bypassed)).max() > 1e-4
     np.testing.assert_array_equal(

@@ -12,6 +12,7 @@ from tests.helpers import (
     TINY,
     TINY_DECODER,
     TINY_GPT2,
+    TINY_T5GEMMA,
     TINY_V1_1,
     model_of,
     random_batch,
@@ -21,6 +22,8 @@ from tests.helpers import (
 CONFIGS = {"T5": TINY, "decoder": TINY_DECODER}
 MORE = {
     "T5 v1.1": TINY_V1_1,
+    "T5Gemma": TINY_T5GEMMA,
+    "T5Gemma, untied": dataclasses.replace(TINY_T5GEMMA, logits_via_embedding=False),
     "GPT-2": TINY_GPT2,
     "decoder, untied": dataclasses.replace(TINY_DECODER, logits_via_embedding=False),
 }

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ckl_jax.checkpoints import architectures
 from ckl_jax.models import decoding
-from ckl_jax.models.t5 import Transformer
 from tests.parity.golden import packing
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -28,9 +28,13 @@ def batch_of(rest):
     return inputs, np.pad(targets, ((0, 0), (1, 0)))[:, :-1], targets
 
 
+def module_of(config):
+    return architectures.of_config(config).module(config)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _teacher_forced(config, params, inputs, shifted, targets):
-    return Transformer(config).apply(
+    return module_of(config).apply(
         {"params": params}, inputs, shifted, targets, enable_dropout=False
     )
 
@@ -42,7 +46,7 @@ def teacher_forced(*args):
 
 def start_decoding(config, params, inputs, length):
     """A one-step function over `B * K` rows for any K, and the empty cache of `B` rows."""
-    model = Transformer(config)
+    model = module_of(config)
     variables = {"params": params}
     encoded = model.apply(variables, inputs, enable_dropout=False, method=model.encode)
     dummy = jnp.ones((inputs.shape[0], length), jnp.int32)

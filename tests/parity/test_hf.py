@@ -1,5 +1,6 @@
-"""Our T5 computes and decodes what Hugging Face's computes and decodes."""
+"""Our T5 and T5Gemma compute and decode what Hugging Face's compute and decode."""
 
+import copy
 import dataclasses
 
 import jax
@@ -14,7 +15,16 @@ from ckl_jax.checkpoints.hf_names import (
     params_to_hf,
 )
 from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.cli import ckl
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.facts.statements import fill
+from ckl_jax.data.text.byte_level import SpanVocabulary
+from ckl_jax.data.text.spans import mask_spans
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from tests.helpers import model_of
+from tests.llama_tokenizer import train_gemmas
 from tests.parity import golden_t5
+from tests.parity.ranked import unpack
 
 SIZES = dict(
     vocab_size=64,
@@ -29,6 +39,30 @@ SETTINGS = {
     "v1_0": dict(SIZES),
     "v1_1": dict(SIZES, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
 }
+GEMMA = dict(
+    vocab_size=64,
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=8,
+    sliding_window=3,
+    query_pre_attn_scalar=24,
+    attn_logit_softcapping=2.0,
+    final_logit_softcapping=3.0,
+    max_position_embeddings=32,
+)
+LINEAR = dict(rope_type="linear", rope_theta=100.0, factor=2.0)
+PLAIN = dict(
+    GEMMA,
+    attention_bias=True,
+    attn_logit_softcapping=None,
+    final_logit_softcapping=None,
+    hidden_activation="silu",
+    layer_types=["full_attention", "full_attention"],
+    num_key_value_heads=2,
+)
 # Made anew with transformers: class, and settings beside the sizes.
 LIVE = {
     "v1_0": ("T5", {}),
@@ -39,6 +73,26 @@ LIVE = {
     "mt5": ("MT5", {}),
     "mt5_tied": ("MT5", {}),
     "umt5": ("UMT5", {}),
+    # A larger encoder with windows of its own, and a deeper decoder whose first layer is full.
+    "t5gemma": (
+        "T5Gemma",
+        dict(
+            encoder=dict(GEMMA, hidden_size=24, num_key_value_heads=2, sliding_window=2),
+            decoder=dict(
+                GEMMA,
+                num_hidden_layers=3,
+                layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+            ),
+        ),
+    ),
+    "t5gemma_plain": (
+        "T5Gemma",
+        dict(
+            encoder=dict(PLAIN, rope_parameters=LINEAR, intermediate_size=40),
+            decoder=dict(PLAIN, num_hidden_layers=1, layer_types=["full_attention"]),
+            tie_word_embeddings=False,
+        ),
+    ),
 }
 
 
@@ -101,12 +155,18 @@ def test_conversion_and_back_changes_nothing(version, scan):
 # With transformers at hand the same is checked on its own code and files.
 
 
-def live_model(version, seed=0):
+def live_model(version, seed=0, **changed):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(seed)
     kind, more = LIVE[version]
-    settings = getattr(transformers, f"{kind}Config")(**{**SIZES, **more}, decoder_start_token_id=0)
+    if kind == "T5Gemma":
+        given = {**copy.deepcopy(more), "attn_implementation": "eager"}
+        for stack in ("encoder", "decoder"):
+            given[stack].update(changed)
+    else:
+        given = {**SIZES, **more, "decoder_start_token_id": 0}
+    settings = getattr(transformers, f"{kind}Config")(**given)
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(settings).eval()
     if version == "umt5":
         # transformers 5 scales it as a tied one, unlike transformers 4 and T5X; 5.24 has a field.
@@ -117,6 +177,12 @@ def live_model(version, seed=0):
         for p in model.parameters():
             p += 0.1 * torch.randn_like(p)
     return torch, transformers, model
+
+
+def started(model, shifted):
+    """What transformers wants as the decoder's input: T5Gemma's start token is no padding."""
+    start = getattr(model.config.get_text_config(decoder=True), "bos_token_id", None) or 0
+    return np.where(shifted == 0, start, shifted)
 
 
 @pytest.mark.parametrize("scan", [False, True])
@@ -131,7 +197,7 @@ def test_a_saved_transformers_model_is_read_and_computes_the_same(version, scan,
         expected = model(
             input_ids=ids,
             attention_mask=ids > 0,
-            decoder_input_ids=torch.tensor(shifted, dtype=torch.long),
+            decoder_input_ids=torch.tensor(started(model, shifted), dtype=torch.long),
         ).logits.numpy()
         decoded = model.generate(
             input_ids=ids, attention_mask=ids > 0, num_beams=1, do_sample=False, max_length=9
@@ -145,6 +211,76 @@ def test_a_saved_transformers_model_is_read_and_computes_the_same(version, scan,
     for name, value in params_to_hf(params, config).items():
         np.testing.assert_array_equal(value, state[name].numpy(), err_msg=name)
     assert config_from_hf(config_to_hf(config), scan_layers=scan) == config
+
+
+@pytest.mark.parametrize("version", ["v1_1", "t5gemma", "t5gemma_plain"])
+def test_padded_and_packed_equal_each_pair_alone(version):
+    torch, _, model = live_model(version)
+    config = config_from_hf(model.config.to_dict())
+    params = params_from_hf({k: x.numpy() for k, x in model.state_dict().items()}, config)
+    rng, lengths = np.random.default_rng(1), ((5, 7), (9, 3), (2, 6))
+    pairs = [[rng.integers(3, 64, n).astype(np.int32) for n in pair] for pair in lengths]
+    expected = []
+    for inputs, targets in pairs:
+        shifted = np.concatenate([[0], targets[:-1]])
+        given = [torch.tensor(x[None], dtype=torch.long) for x in (inputs, started(model, shifted))]
+        with torch.no_grad():
+            expected.append(model(input_ids=given[0], decoder_input_ids=given[1]).logits[0].numpy())
+
+    def whole(side, numbers=False):
+        parts = [np.full_like(p[side], i) if numbers else p[side] for i, p in enumerate(pairs, 1)]
+        return np.pad(np.concatenate(parts), (0, 2))[None]
+
+    packed = {
+        "encoder_input_tokens": whole(0),
+        "decoder_target_tokens": whole(1),
+        "encoder_segment_ids": whole(0, numbers=True),
+        "decoder_segment_ids": whole(1, numbers=True),
+    }
+    padded = {
+        name: np.stack([np.pad(pair[side], (0, 9 - len(pair[side]))) for pair in pairs])
+        for side, name in enumerate(("encoder_input_tokens", "decoder_target_tokens"))
+    }
+    ends = np.cumsum([n for _, n in lengths])
+    for batch, rows in (
+        (packed, lambda x: np.split(x[0], ends)[:-1]),
+        (padded, lambda x: [row[:n] for row, (_, n) in zip(x, lengths, strict=True)]),
+    ):
+        before = np.pad(batch["decoder_target_tokens"], ((0, 0), (1, 0)))[:, :-1]
+        if batch is packed:
+            before[0, ends[:-1]] = 0  # each text begins with the start token
+        batch = {**batch, "decoder_input_tokens": before}
+        logits = model_of(config).logits(params, batch)
+        for found, wanted in zip(rows(logits), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, atol=2e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_answers_are_ranked_as_transformers_scores_them(tmp_path):
+    """log p(answers and sentinels | statement, <extra_id_0>) of BEAR's, by a T5Gemma."""
+    torch, _, model = live_model("t5gemma", vocab_size=300)
+    dataset = unpack("lm_pub_quiz.zip", tmp_path) / "dataset"
+    relation = Dataset.from_path(dataset)["P1"]
+    model.save_pretrained(tmp_path / "hf")
+    train_gemmas(tmp_path / "hf", texts=[*relation.templates, *relation.answer_labels])
+    argv = ["--model", str(tmp_path / "hf"), "--out", str(tmp_path / "out")]
+    assert ckl.main(["probe", "bear", "--dataset", str(dataset), *argv]) == 0
+    vocabulary = SpanVocabulary(tmp_path / "hf")
+    found = DatasetResults.from_path(tmp_path / "out")["P1"]
+    for row, scores in zip(found.table, found.scores, strict=True):
+        template = relation.templates[row["template_index"]]
+        for label, score in zip(relation.answer_labels, scores, strict=True):
+            statement = fill(template, row["sub_label"], label)
+            inputs, target = (
+                vocabulary.encode(t) for t in mask_spans(statement.text, statement.answers)
+            )
+            assert target[0] == vocabulary.sentinel(0)
+            given = {"input_ids": [*inputs, 1], "decoder_input_ids": [2, *target[:-1]]}
+            with torch.no_grad():
+                logits = model(**{k: torch.tensor([x]) for k, x in given.items()}).logits[0]
+            logs = torch.log_softmax(logits.double(), -1)
+            expected = logs.gather(1, torch.tensor(target)[:, None])[1:].sum().item()
+            assert score == pytest.approx(expected, abs=2e-4), statement
 
 
 @pytest.mark.parametrize("version", SETTINGS)

@@ -19,10 +19,11 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS, corpus_texts, read_corpus
 from ckl_jax.data.tasks.cached import CachedTask, Row, is_ours, read_manifest, write_cached
+from ckl_jax.data.text.byte_level import SpanVocabulary
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import parse_json, sha256, write_json
+from ckl_jax.files import parse_json, read_json_object, sha256, write_json
 
 _BATCH = 1000
 Progress = Callable[[str, int], None]
@@ -100,9 +101,7 @@ def prepare_ckl(
         lines = itertools.chain.from_iterable(corpus_texts(sources[n]) for n in chosen)
         vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
     elif isinstance(vocabulary, str | os.PathLike):
-        path = Path(vocabulary)
-        is_bytes = is_byte_vocabulary(path if path.is_dir() else path.parent)
-        vocabulary = ByteVocabulary(path) if is_bytes else Vocabulary(path, extra_ids)
+        vocabulary = _opened(Path(vocabulary), extra_ids)
     if legacy_spacing:
         vocabulary = Vocabulary(vocabulary.path, extra_ids, legacy_spacing)
     tasks = {name: out / "tasks" / name for name in sources}
@@ -114,6 +113,19 @@ def prepare_ckl(
         if not _is_current(tasks[name], metas[name]):
             _cache(path, tasks[name], vocabulary, lengths, metas[name], progress)
     return Prepared(vocabulary, tasks)
+
+
+def _opened(path: Path, extra_ids: int) -> Any:
+    """A vocabulary with sentinels, by its files."""
+    if is_byte_vocabulary(path if path.is_dir() else path.parent):
+        return ByteVocabulary(path)
+    whole = path / "tokenizer.json" if path.is_dir() else path
+    # A Unigram model is a T5's, whose SentencePiece model can be made of it.
+    if whole.suffix == ".json" and whole.is_file():
+        if (read_json_object(whole).get("model") or {}).get("type") != "Unigram":
+            return SpanVocabulary(path)
+        path = whole
+    return Vocabulary(path, extra_ids)
 
 
 def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.text.vocabularies import Vocabulary
+from ckl_jax.data.text.vocabularies import EOS_ID, EXTRA_IDS, PAD_ID, Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, read_json_object
 
@@ -152,7 +152,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             installed.
         """
         self.path, self.added_tokens = os.fspath(path), ()
-        self._tokenizer, self.files = load_tokenizer(Path(path))
+        self._tokenizer, self.files = self._load(Path(path))
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.vocab_size = self._tokenizer.get_vocab_size()
@@ -172,6 +172,9 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             self.pad_id = self.eos_id
         self.around = self._template(names)
         self.digest = digest_of_tokenizer(self._tokenizer)
+
+    def _load(self, path: Path) -> tuple[Any, list[Path]]:
+        return load_tokenizer(path)
 
     def _template(self, names: dict[str, Any]) -> tuple[list[int], list[int]]:
         whole, bare = (
@@ -199,7 +202,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         return type(self), (self.path,)
 
     def __repr__(self) -> str:
-        return f"TokenizerVocabulary({self.path!r})"
+        return f"{type(self).__name__}({self.path!r})"
 
     def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text that `ids` stand for, and [start, end) in characters of each of them."""
@@ -212,6 +215,68 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             for piece in self.pieces(ids)
         ]
         return characters_of(parts)
+
+
+class SpanVocabulary(TokenizerVocabulary):
+    """A `tokenizer.json` with sentinels, for encoder-decoders.
+
+    `<extra_id_i>` is the token `<unused{i}>` that Gemma's reserve, as many as there are. Where
+    there is none, 100 are added behind the others, `<extra_id_0>` the last, as to a SentencePiece
+    model. As T5's, a sentinel swallows the space before it, padding is 0 and the end 1.
+
+    Attributes:
+      extra_ids: the number of sentinels.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        """See `TokenizerVocabulary`; also raises `UserError` for padding or an end of other ids."""
+        super().__init__(path)
+        if (self.pad_id, self.eos_id) != (PAD_ID, EOS_ID):
+            raise UserError(
+                f"{self.path} has padding and end of a text at ids {self.pad_id} and {self.eos_id} "
+                f"where an encoder-decoder has {PAD_ID} and {EOS_ID}; give a tokenizer as Gemma's."
+            )
+
+    def _load(self, path: Path) -> tuple[Any, list[Path]]:
+        from tokenizers import AddedToken
+
+        tokenizer, files = load_tokenizer(path)
+        reserved: dict[str, str] = {}
+        while tokenizer.token_to_id(token := f"<unused{len(reserved)}>") is not None:
+            reserved[token] = f"<extra_id_{len(reserved)}>"
+        self.extra_ids = len(reserved) or EXTRA_IDS
+        if reserved:
+            tokenizer = _renamed(tokenizer, reserved)
+        tokens = [f"<extra_id_{i}>" for i in reversed(range(self.extra_ids))]
+        tokenizer.add_special_tokens([AddedToken(t, lstrip=True, normalized=False) for t in tokens])
+        return tokenizer, files
+
+    def sentinel(self, i: int) -> int:
+        """Returns the id of `<extra_id_i>`.
+
+        Raises:
+          UserError: there are not that many sentinels.
+        """
+        if not 0 <= i < self.extra_ids:
+            raise UserError(
+                f"{self.path} has {self.extra_ids} sentinels, from <extra_id_0> on; <extra_id_{i}> "
+                "is not among them."
+            )
+        return self._tokenizer.token_to_id(f"<extra_id_{i}>")
+
+
+def _renamed(tokenizer: Any, names: dict[str, str]) -> Any:
+    """A tokenizer with other names for some of its pieces, which are no added tokens any more."""
+    from tokenizers import Tokenizer
+
+    saved = parse_json(tokenizer.to_str(), ANY_NUMBER)
+    saved["added_tokens"] = [t for t in saved["added_tokens"] if t["content"] not in names]
+    vocab = saved["model"]["vocab"]
+    if not isinstance(vocab, dict):
+        kind = saved["model"].get("type")
+        raise UserError(f"A {kind} model with {next(iter(names))} is not offered; give a BPE's.")
+    saved["model"]["vocab"] = {names.get(piece, piece): i for piece, i in vocab.items()}
+    return Tokenizer.from_str(json.dumps(saved))
 
 
 def _settings(path: Path) -> dict[str, Any]:

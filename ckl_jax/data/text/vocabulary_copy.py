@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.text.byte_level import ByteLevelVocabulary, TokenizerVocabulary
+from ckl_jax.data.text.byte_level import ByteLevelVocabulary, SpanVocabulary, TokenizerVocabulary
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
 from ckl_jax.data.text.vocabularies import Vocabulary, model_bytes
@@ -23,6 +23,7 @@ _CLASSES = (
     MaskedVocabulary,
     TokenizerVocabulary,
     ByteVocabulary,
+    SpanVocabulary,
 )
 _READERS = {cls.__name__: cls for cls in _CLASSES}
 

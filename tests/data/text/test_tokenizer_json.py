@@ -1,13 +1,15 @@
-"""T5's vocabulary out of the `tokenizer.json` that transformers 5 saves."""
+"""The vocabularies of T5 and T5Gemma out of the `tokenizer.json` that transformers 5 saves."""
 
 import json
+import pickle
 
 import pytest
 
-from ckl_jax.data.text.byte_level import open_vocabulary
+from ckl_jax.data.text.byte_level import SpanVocabulary, TokenizerVocabulary, open_vocabulary
 from ckl_jax.data.text.vocabularies import Vocabulary, model_bytes, train_vocabulary
 from ckl_jax.data.text.vocabulary_copy import open_copy, save_copy
 from ckl_jax.errors import UserError
+from tests.llama_tokenizer import train_gemmas, train_tokenizer
 
 LINES = [
     f"Anna Brel was born in {city} on {day} May 1975, (as was her sister)."
@@ -83,3 +85,44 @@ def test_what_is_none_of_t5_s_is_named(tmp_path):
         path.write_text(json.dumps(content))
         with pytest.raises(UserError, match=told):
             Vocabulary(path)
+
+
+@pytest.mark.parametrize("reserved", [9, 0])
+def test_gemmas_reserved_tokens_are_sentinels(reserved, tmp_path):
+    """Where there is none, 100 lie behind the others, as behind a SentencePiece model's."""
+    train_gemmas(tmp_path, reserved)
+    ours, plain = SpanVocabulary(tmp_path), TokenizerVocabulary(tmp_path)
+    count = reserved or 100
+    ids = [ours.sentinel(i) for i in range(count)]
+    if reserved:
+        assert ids == [plain.encode(f"<unused{i}>")[0] for i in range(9)]
+        assert ours.vocab_size == plain.vocab_size
+    else:
+        assert ids == list(reversed(range(plain.vocab_size, ours.vocab_size)))
+    with pytest.raises(UserError, match=f"has {count} sentinels, .*; <extra_id_{count}> is not"):
+        ours.sentinel(count)
+    rome, is_, in_, stop = (plain.encode(t)[0] for t in ("Rome", " is", " in", "."))
+    text = "Rome is <extra_id_0> in<extra_id_1>."
+    assert ours.encode(text) == [rome, is_, ids[0], in_, ids[1], stop]
+    assert [text[a:b] for a, b in ours.offsets(text)][2:] == [
+        " <extra_id_0>",
+        " in",
+        "<extra_id_1>",
+        ".",
+    ]
+    assert ours.decode([*ours.encode(text), 1, rome]) == "Rome is in."
+    assert (
+        ours.decode(ours.encode(text), skip_special=False) == "Rome is<extra_id_0> in<extra_id_1>."
+    )
+    for line in ("Rome is a city in Italy.", "<unused3> <mask>", " <extra_id_200>"):
+        assert reserved and "<unused" in line or ours.encode(line) == plain.encode(line)
+    save_copy(ours, tmp_path / "copy")
+    for again in (open_copy(tmp_path / "copy"), pickle.loads(pickle.dumps(ours))):
+        assert again.digest == ours.digest != plain.digest
+        assert again.sentinel(1) == ids[1]
+
+
+def test_a_tokenizer_with_other_padding_is_refused(tmp_path):
+    train_tokenizer(tmp_path)
+    with pytest.raises(UserError, match="has padding and end of a text at ids 2 and 2 where"):
+        SpanVocabulary(tmp_path)
