@@ -86,7 +86,15 @@ def test_signals_to_the_whole_process_group_lose_no_step(tmp_path, together):
         logs = [f / "log.txt" for f in folders]
         before = [len(log.read_text()) if log.exists() else 0 for log in logs]
         if len(codes) < 8:
-            time.sleep(rng.uniform(8.0, 20.0))
+            # At a random moment of the whole, or of a training.
+            if len(codes) % 2:
+                grown = before
+                while process.poll() is None and grown == before:
+                    time.sleep(0.1)
+                    grown = [len(log.read_text()) if log.exists() else 0 for log in logs]
+                time.sleep(rng.uniform(0.0, 3.0))
+            else:
+                time.sleep(rng.uniform(4.0, 20.0))
             with contextlib.suppress(ProcessLookupError):
                 for number in together:
                     os.killpg(process.pid, number)

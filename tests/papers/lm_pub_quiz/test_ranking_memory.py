@@ -1,5 +1,6 @@
 """What ranking holds of a relation with 1,000 options: a stretch of its statements, never all."""
 
+import gc
 import tracemalloc
 
 import numpy as np
@@ -39,6 +40,7 @@ def relation(instances):
 def peak_of(instances):
     """The scores, and the most bytes that were allocated beside them."""
     scorer = WithoutModel(model_of(TINY_GPT2, vocabulary=Letters()), None)
+    gc.collect()  # what other tests left behind is not collected in between
     tracemalloc.start()
     result = Evaluator(scorer).evaluate_relation(relation(instances))
     peak = tracemalloc.get_traced_memory()[1] - result.scores.nbytes
