@@ -41,9 +41,9 @@ class KAdapterStack(nn.Module):
         del tokens
         cfg = self.config
         if self.attend_to_padding:
-            # The released code passed no mask to the blocks. The bias holds masks only (T5's
-            # positions are added in `side_layer`), so that 0 hides nothing.
-            bias = bias * 0
+            # The released code passed no mask to the blocks, and the bias holds masks only (T5's
+            # positions are added in `side_layer`).
+            bias = None
         # [B, S, D] from the first addition on; h of Block 0's input is 0.
         h = 0.0
         # h <- Block_i(H_{tap i} + h): no residual around the block, no projection down or up.

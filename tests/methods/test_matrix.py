@@ -406,6 +406,20 @@ def test_legacy_options_change_what_they_say(base):
     )
 
 
+def test_side_networks_of_a_modernbert_may_attend_to_padding():
+    batch, (masked, unmasked) = (
+        random_batch(TINY_MODERNBERT),
+        (
+            k_adapter(taps=(0, 1), legacy_attend_to_padding=flag, trunk=()).extend(TINY_MODERNBERT)
+            for flag in (False, True)
+        ),
+    )
+    params = random_params(masked)
+    one, other = (model_of(config).logits(params, batch) for config in (masked, unmasked))
+    assert np.abs(one[0] - other[0]).max() > 1e-4  # the row with padding
+    np.testing.assert_allclose(one[1:], other[1:], atol=1e-5)
+
+
 def test_a_pattern_that_matches_nothing_is_an_error():
     with pytest.raises(UserError, match="matches none"):
         split(param_shapes(TINY), ("^decoder/", "/lora_0/"))
