@@ -158,6 +158,12 @@ def test_a_t5gemma_is_trained_on_spans_and_answers(tiny, gemma, tmp_path, method
     like = ["--like", str(gemma / "config.json"), "--out", str(tmp_path / "back")]
     exported = main(["export-hf", "--model", str(run), *like])
     assert exported == (0 if method in ("vanilla", "lora") else 2)
+    if method == "lora":
+        like, out = ["--like", str(gemma / "config.json")], str(tmp_path / "adapter")
+        assert main(["export-peft", "--model", str(run), *like, "--out", out]) == 0
+        argv = ["import-peft", "--adapter", out, "--model", str(ours), *like]
+        assert main([*argv, "--out", str(tmp_path / "again")]) == 0
+        assert any("/lora_0/" in path for path in flatten(load_params(tmp_path / "again")))
 
 
 def test_pickled_weights_are_refused_with_the_reason(tmp_path, capsys):
