@@ -234,6 +234,16 @@ is_ready() {
   [[ $node == READY ]]
 }
 
+# A TPU that was made with another --slices has other names, and must not be taken for one that is gone.
+refuse_other_slices() {
+  local name state
+  for name in "$NAME" "$NAME-0"; do
+    state=$(state_of tpu-vm "$name") || exit
+    [[ $state == NONE ]] || fail "$NAME has a TPU $name, which is $state, and not the $SLICES of" \
+      "--slices; give the --slices that it was made with, or delete it by delete.sh."
+  done
+}
+
 # Returns when the TPU is ready, asking for it if need be. MADE=1: it is a new one, to be set up.
 # What was preempted stays in the queue as a corpse under the same name: it is deleted first.
 ensure_tpu() {
@@ -253,7 +263,11 @@ ensure_tpu() {
           "describe $NAME, then delete.sh."
         delete_tpu
         ;;
-      SUSPENDED/ | ACTIVE/PREEMPTED | ACTIVE/TERMINATED | ACTIVE/STOPPED | ACTIVE/NONE) delete_tpu ;;
+      ACTIVE/NONE)
+        refuse_other_slices
+        delete_tpu
+        ;;
+      SUSPENDED/ | ACTIVE/PREEMPTED | ACTIVE/TERMINATED | ACTIVE/STOPPED) delete_tpu ;;
       *) ;; # it waits, is being made, or is being taken away
     esac
     ((DRY_RUN)) && return

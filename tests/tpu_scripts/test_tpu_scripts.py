@@ -279,6 +279,15 @@ def test_a_lost_connection_is_made_again(cloud):
     assert len(runs) == 3 and len(set(runs)) == 1 and cloud.did().count("create") == 0
 
 
+@pytest.mark.parametrize("script", ["run.sh", "create.sh"])
+def test_a_tpu_of_other_slices_is_not_deleted(cloud, script):
+    cloud.gcloud(queued=("ACTIVE",), node=("NONE", "NONE", "READY"))
+    command = ("--", "t5x", "train") * (script == "run.sh")
+    found = cloud.run(script, *WHERE, "--type=v4-32", *command)
+    assert found.returncode == 2 and "give the --slices that it was made with" in found.stderr
+    assert cloud.did() == []
+
+
 def test_slices_reservations_networks_and_accounts(cloud):
     more = ("--slices=2", "--reserved", "--network=n", "--service-account=a@b", "--type=tpu7x-8")
     assert cloud.run("create.sh", *WHERE, *more).returncode == 0
