@@ -30,6 +30,7 @@ def prepare(
     vocab_size: int = 32000,
     input_length: int = 350,
     target_length: int = 350,
+    pack: bool = False,
     legacy_spacing: bool = False,
     overwrite: Overwrite = False,
 ) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def prepare(
       vocab_size: Tokens of a trained vocabulary.
       input_length: Tokens kept of an input.
       target_length: Tokens kept of a target.
+      pack: Pack as many examples into a row as these lengths hold; they do not see each other.
       legacy_spacing: Encode what follows a sentinel as if after a space, as transformers 4.12 did;
         models need vocabularies.Vocabulary.legacy_spacing=True then.
     """
@@ -61,6 +63,7 @@ def prepare(
             {"inputs": input_length, "targets": target_length},
             vocabulary=vocabulary,
             legacy_spacing=legacy_spacing,
+            packed=pack,
             replace=overwrite,
             progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
         )

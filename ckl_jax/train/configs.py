@@ -17,6 +17,7 @@ from ckl_jax.data.tasks.cached import CachedTask, find_task
 from ckl_jax.data.tasks.contiguous_batches import ContiguousSource, contiguous_source
 from ckl_jax.data.tasks.converters import Converter, Masking, converter_of
 from ckl_jax.data.tasks.epochs import EpochPlan
+from ckl_jax.data.tasks.packing import SEGMENTS, row_features
 from ckl_jax.data.tasks.pipeline import Batch, BatchSource
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.parallel.mesh import Partitioner
@@ -250,20 +251,30 @@ class DatasetConfig:
         return convert, self._lengths(model.task_features, tasks)
 
     def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
-        """The lengths of the features that are read, with segment ids for packed rows."""
+        """The lengths of the features that are read, with segments for packed rows."""
         checks.require_lengths(self.task_feature_lengths, features=wanted)
         # Marks are read for their weight alone.
         have = {tuple(n for n in task.features if n != "marks") for task in tasks}
-        packed = have == {(*wanted, "segments")}
+        packed = have == {row_features(wanted, True)}
         if not packed and have != {tuple(wanted)}:
             raise UserError(
                 f"Task {self.mixture_or_task_name!r} has the features {sorted(have)}, but the "
                 f"model reads {tuple(wanted)}: rows of text for a decoder-only model are made by "
-                "'ckl data rows', all with or all without --pack; CKL's by 'ckl data prepare'."
+                "'ckl data rows', an encoder-decoder's by 'ckl data prepare', all with or all "
+                "without --pack."
             )
         lengths = {name: self.task_feature_lengths[name] for name in wanted}
-        more = {"segments": packed, "marks": self.marked_weight != 1}
-        return lengths | {n: lengths["targets"] for n, is_read in more.items() if is_read}
+        # Where inputs are cut, the targets of the last examples would be predicted from nothing.
+        if packed and len(wanted) > 1:
+            for task in tasks:
+                if any(task.meta["lengths"][name] > lengths[name] for name in wanted):
+                    raise UserError(
+                        f"{task.directory} has packed rows of {task.meta['lengths']} tokens; read "
+                        f"them whole (TASK_FEATURE_LENGTHS is {lengths}), or pack shorter ones."
+                    )
+        segments = {SEGMENTS[name]: lengths[name] for name in wanted if packed}
+        marks = {"marks": lengths["targets"]} if self.marked_weight != 1 else {}
+        return lengths | segments | marks
 
     def open(self, name: str) -> CachedTask:
         """Opens a cached task by folder or by name.

@@ -13,6 +13,7 @@ from ckl_jax import files
 from ckl_jax.checkpoints import architectures
 from ckl_jax.config import gin_config
 from ckl_jax.data.tasks.causal import prepare_rows
+from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.tasks.prepare import describe, make_task
 from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.spans import has_sentinel, masked_rows
@@ -35,7 +36,7 @@ class Plan:
 
     Attributes:
       gin_files: of the job and the method.
-      length: tokens of a row; of a T5's inputs and targets.
+      length: tokens of a row; of an encoder-decoder's inputs, whose targets have half as many.
       batch_size, epochs, learning_rate: as the gin macros.
     """
 
@@ -124,7 +125,8 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
     if not masked:
         prepare_rows({name: path}, out, vocabulary, length, packed=True, replace=True)
         return True
-    meta = describe(name, path, vocabulary, {"inputs": length, "targets": length})
+    lengths = _lengths(length, masked)
+    meta = describe(name, path, vocabulary, lengths, packed=True)
 
     def rows(_: Path) -> Iterator[dict[str, list[int]]]:
         finder = HeuristicFinder.fit(d.text for d in read(path))
@@ -135,11 +137,23 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
             inputs = vocabulary.encode_many([r["input"] for r in part])
             targets = vocabulary.encode_many([r["output"] for r in part])
             for i, t in zip(inputs, targets, strict=True):
-                yield {"inputs": [*i[: length - 1], end], "targets": [*t[: length - 1], end]}
+                row = {"inputs": i, "targets": t}
+                yield {name: [*row[name][: most - 1], end] for name, most in lengths.items()}
 
-    features = ("inputs", "targets")
-    make_task(out / name, meta, rows, vocabulary, features=features, replace=True)
+    make_task(
+        out / name,
+        meta,
+        lambda place: pack(rows(place), lengths),
+        vocabulary,
+        features=row_features(tuple(lengths), packed=True),
+        replace=True,
+    )
     return True
+
+
+def _lengths(length: int, masked: bool) -> dict[str, int]:
+    """The tokens of a row by feature: what is masked takes less than half of an input's."""
+    return {"inputs": length, "targets": length // 2} if masked else {"targets": length}
 
 
 def older_text(documents: Iterable[Document]) -> list[Document]:
@@ -152,12 +166,11 @@ def training(
 ) -> Training:
     """The `t5x train` of an update in `folder`, which contains `import` and `rows`."""
     masked = is_masked(model)
-    features = ("inputs", "targets") if masked else ("targets",)
     macros = {
         "INITIAL_CHECKPOINT_PATH": folder / "import",
         "CACHE_DIRS": (folder / "rows",),
         "MIXTURE_OR_TASK_NAME": "new",
-        "TASK_FEATURE_LENGTHS": dict.fromkeys(features, plan.length),
+        "TASK_FEATURE_LENGTHS": _lengths(plan.length, masked),
         "BATCH_SIZE": plan.batch_size,
         "EPOCHS": plan.epochs,
         "LEARNING_RATE": plan.learning_rate,

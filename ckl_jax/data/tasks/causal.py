@@ -19,6 +19,7 @@ from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.ckl_files import prompt_of, read_originals, read_probe
 from ckl_jax.data.facts.fact_files import read_probe_csv
 from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.tasks.prepare import Progress, describe, make_task
 from ckl_jax.data.text.documents import Document, read_documents
 from ckl_jax.errors import UserError
@@ -52,20 +53,6 @@ def cut(tokens: Sequence[int], length: int, legacy: bool = False) -> Iterator[li
         yield list(tokens[start : min(start + length, whole)])
 
 
-def pack(pieces: Iterable[Sequence[int]], length: int) -> Iterator[Row]:
-    """Yields rows filled with as many whole parts as fit, in order; no part is split."""
-    tokens: list[int] = []
-    segments: list[int] = []
-    for piece in pieces:
-        if tokens and len(tokens) + len(piece) > length:
-            yield {"targets": tokens, "segments": segments}
-            tokens, segments = [], []
-        segments = segments + [segments[-1] + 1 if segments else 1] * len(piece)
-        tokens = [*tokens, *piece]
-    if tokens:
-        yield {"targets": tokens, "segments": segments}
-
-
 def causal_rows(
     documents: Iterable[Document],
     vocabulary: Any,
@@ -82,7 +69,7 @@ def causal_rows(
       vocabulary: has `encode_many`; where texts begin and end with tokens of their own (BERT), so
         does every part.
       length: tokens of a row at most.
-      packed: put short parts together; see `pack`.
+      packed: put short parts together; see `packing.pack`.
       legacy: see `document_text` and `cut`.
       marks: also yield the marks of each row; not of packed or legacy ones.
     """
@@ -99,11 +86,11 @@ def causal_rows(
         return
     texts = (document_text(document, legacy) for document in documents)
     pieces = (
-        [*before, *piece, *after]
+        {"targets": [*before, *piece, *after]}
         for tokens in _encoded(texts, vocabulary)
         for piece in cut(tokens, whole, legacy)
     )
-    yield from pack(pieces, length) if packed else ({"targets": piece} for piece in pieces)
+    yield from pack(pieces, {"targets": length}) if packed else pieces
 
 
 def _marked_tokens(document: Document, vocabulary: Any) -> tuple[list[int], list[int]]:
@@ -162,8 +149,8 @@ def prepare_rows(
         raise UserError("packed rows, the legacy cutting and marks exclude each other; choose one.")
     folders = {}
     for name, path in sources.items():
-        meta = describe(name, Path(path), vocabulary, {"targets": length})
-        meta |= {"rows": "causal", "packed": packed, "legacy_cut": legacy}
+        meta = describe(name, Path(path), vocabulary, {"targets": length}, packed)
+        meta |= {"rows": "causal", "legacy_cut": legacy}
         meta |= {"marks": True} if marks else {}
         rows = functools.partial(
             _rows,
@@ -177,8 +164,7 @@ def prepare_rows(
             progress=progress,
             record_limit=record_limit,
         )
-        more = (("segments", packed), ("marks", marks))
-        features = ("targets", *(feature for feature, is_there in more if is_there))
+        features = (*row_features(("targets",), packed), *(["marks"] if marks else []))
         folders[name] = Path(out) / name
         make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)
     return folders

@@ -27,7 +27,9 @@ def converter_of(
       marked_weight: see `decoder_only_batch`.
     """
     if tuple(task_features) == ("inputs", "targets"):
-        return lambda x, _, valid: encoder_decoder_batch(x["inputs"], x["targets"], valid)
+        return lambda x, _, valid: encoder_decoder_batch(
+            x["inputs"], x["targets"], valid, *(x.get(n) for n in ("input_segments", "segments"))
+        )
     if masking is not None:
         convert = functools.partial(masked_batch, masking=masking, pad_id=pad_id)
     else:
@@ -194,7 +196,11 @@ def positions_within(ids: np.ndarray) -> np.ndarray:
 
 
 def encoder_decoder_batch(
-    inputs: np.ndarray, targets: np.ndarray, valid: np.ndarray | None = None
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    valid: np.ndarray | None = None,
+    input_segments: np.ndarray | None = None,
+    segments: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Makes the batch of an encoder-decoder model by teacher forcing.
 
@@ -202,22 +208,30 @@ def encoder_decoder_batch(
       inputs: int32 [B, S], zero-padded.
       targets: int32 [B, T], zero-padded.
       valid: bool [B]; rows that are False get no weight in the loss. None: all are valid.
+      input_segments, segments: int32 [B, S] and [B, T], zero-padded, of packed rows: which example
+        a token is of, from 1.
 
     Returns:
-      `encoder_input_tokens` int32 [B, S]; `decoder_input_tokens` int32 [B, T], the targets shifted
-      right behind the start id 0; `decoder_target_tokens` int32 [B, T]; `decoder_loss_weights`
-      float32 [B, T], 1 on the tokens that count.
+      `encoder_input_tokens` int32 [B, S]; `decoder_input_tokens` int32 [B, T], the targets of each
+      example shifted right behind the start id 0; `decoder_target_tokens` int32 [B, T];
+      `decoder_loss_weights` float32 [B, T], 1 on the tokens that count; of packed rows also
+      `encoder_segment_ids` and `decoder_segment_ids`, the segments.
     """
     inputs = np.asarray(inputs, np.int32)
     targets = np.asarray(targets, np.int32)
     weights = (targets != 0).astype(np.float32)
     if valid is not None:
         weights *= np.asarray(valid, np.float32)[:, None]
+    started, ids = shift_right(targets), {}
+    if segments is not None:
+        started = np.where(positions_within(segments) == 0, 0, started)
+        ids = {"encoder_segment_ids": input_segments, "decoder_segment_ids": segments}
     return {
         "encoder_input_tokens": inputs,
-        "decoder_input_tokens": shift_right(targets),
+        "decoder_input_tokens": started,
         "decoder_target_tokens": targets,
         "decoder_loss_weights": weights,
+        **ids,
     }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS, corpus_texts, read_corpus
 from ckl_jax.data.tasks.cached import CachedTask, Row, is_ours, read_manifest, write_cached
+from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.text.byte_level import SpanVocabulary, load_tokenizer
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
@@ -61,6 +62,7 @@ def prepare_ckl(
     extra_ids: int = 100,
     max_piece_length: int = 16,
     legacy_spacing: bool = False,
+    packed: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Prepared:
@@ -78,6 +80,7 @@ def prepare_ckl(
       extra_ids: sentinels of the vocabulary.
       max_piece_length: see `train_vocabulary`.
       legacy_spacing: see `Vocabulary`.
+      packed: put as many examples into a row as `lengths` has room for; see `packing.pack`.
       replace: make anew what `out` holds of other settings.
       progress: called with (task, rows done) now and then.
 
@@ -88,6 +91,8 @@ def prepare_ckl(
     checks.require_int(5, vocab_size=vocab_size)  # pad, end, unknown, the space, a letter
     if lengths is not None:
         checks.require_lengths(lengths, "lengths")
+    elif packed:
+        raise UserError("Packed rows need lengths: give those of inputs and of targets.")
     directory, out = Path(directory), Path(out)
     sources = _sources(directory, corpora)
     digests = {name: sha256(path) for name, path in sources.items()}
@@ -111,13 +116,15 @@ def prepare_ckl(
     if legacy_spacing:
         vocabulary = Vocabulary(vocabulary.path, extra_ids, legacy_spacing)
     tasks = {name: out / "tasks" / name for name in sources}
-    metas = {n: _meta(n, path, digests[n], vocabulary, lengths) for n, path in sources.items()}
+    metas = {
+        n: _meta(n, path, digests[n], vocabulary, lengths, packed) for n, path in sources.items()
+    }
     if not replace:
         for name, folder in tasks.items():
             _refuse_task(folder, metas[name])
     for name, path in sources.items():
         if not _is_current(tasks[name], metas[name]):
-            _cache(path, tasks[name], vocabulary, lengths, metas[name], progress)
+            _cache(path, tasks[name], vocabulary, metas[name], progress)
     return Prepared(vocabulary, tasks)
 
 
@@ -196,12 +203,14 @@ def _meta(
     digest: str,
     vocabulary: Any,
     lengths: Mapping[str, int] | None,
+    packed: bool,
 ) -> dict[str, Any]:
     return {
         "task": name,
         "source": path.name,
         "source_sha256": digest,
         "lengths": dict(lengths) if lengths else None,
+        "packed": packed,
         **vocabulary_meta(vocabulary),
     }
 
@@ -264,7 +273,8 @@ def _held(directory: Path) -> dict[str, Any]:
         CachedTask.open(directory)
     except UserError:
         return {}
-    return {"legacy_spacing": False, **manifest["meta"]}  # which older tasks do not record
+    # Which older tasks do not record.
+    return {"legacy_spacing": False, "packed": False, **manifest["meta"]}
 
 
 def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
@@ -274,10 +284,14 @@ def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
 
 
 def describe(
-    name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None
+    name: str,
+    path: Path,
+    vocabulary: Any,
+    lengths: Mapping[str, int] | None,
+    packed: bool = False,
 ) -> dict[str, Any]:
     """The record of a task made from the file at `path`: source, vocabulary and settings."""
-    return _meta(name, path, sha256(path), vocabulary, lengths)
+    return _meta(name, path, sha256(path), vocabulary, lengths, packed)
 
 
 def make_task(
@@ -320,10 +334,11 @@ def _cache(
     path: Path,
     directory: Path,
     vocabulary: Vocabulary,
-    lengths: Mapping[str, int] | None,
     meta: dict[str, Any],
     progress: Progress | None,
 ) -> None:
+    lengths, packed = meta["lengths"], meta["packed"]
+
     def rows() -> Iterator[dict[str, list[int]]]:
         stream, done = read_corpus(path), 0
         while batch := list(itertools.islice(stream, _BATCH)):
@@ -335,7 +350,14 @@ def _cache(
             if progress:
                 progress(meta["task"], done)
 
-    write_cached(directory, rows(), meta=meta, vocab_size=vocabulary.vocab_size, eos_id=EOS_ID)
+    write_cached(
+        directory,
+        pack(rows(), lengths) if packed else rows(),
+        meta=meta,
+        features=row_features(("inputs", "targets"), packed),
+        vocab_size=vocabulary.vocab_size,
+        eos_id=EOS_ID,
+    )
 
 
 def _end(ids: list[int], feature: str, lengths: Mapping[str, int] | None) -> list[int]:

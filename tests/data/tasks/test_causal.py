@@ -46,15 +46,6 @@ def test_the_text_of_a_document():
     assert causal.document_text(document, legacy=True) == "Rome. A city.In Italy."
 
 
-def test_packing_splits_no_piece():
-    rows = list(causal.pack([[1, 2], [3], [4, 5, 6], [7, 8, 9, 10]], 4))
-    assert rows == [
-        {"targets": [1, 2, 3], "segments": [1, 1, 2]},
-        {"targets": [4, 5, 6], "segments": [1, 1, 1]},
-        {"targets": [7, 8, 9, 10], "segments": [1, 1, 1, 1]},
-    ]
-
-
 def test_a_batch_predicts_every_next_token_and_knows_zero_from_padding():
     rows = np.array([[5, 0, 6, 0], [7, 8, 9, 0]], np.int32)
     batch = decoder_only_batch(rows, np.array([3, 4]), np.array([True, False]), pad_id=99)
