@@ -42,11 +42,11 @@ def require_vocabulary(**values: Any) -> None:
 
 
 def require_size(**values: Any) -> None:
-    """Raises `UserError` unless each of `values` is a whole number of at least 1, and not None."""
+    """Raises `UserError` unless each of `values` is a whole number in [1, 2**31), and not None."""
     for name, value in values.items():
         if value is None:
             raise UserError(f"{name} is None; give a whole number, 1 or more.")
-        require_int(**{name: value})
+        require_int(1, 2**31 - 1, **{name: value})
 
 
 def require_ints(minimum: int = 1, **values: Any) -> None:

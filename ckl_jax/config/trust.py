@@ -67,9 +67,8 @@ def _untrusted(
                 yield module, f"{where} imports it"
             elif lies := _within(module, folders):
                 yield module, f"{where} imports it, and it lies in {lies}"
-    for name, where in _task_modules(scan):
-        known = name in _bundled().task_modules or _is_trusted(name, trusted)
-        if _source(where) in sources and not known:
+    for name, where in _task_modules(scan, sources):
+        if not (name in _bundled().task_modules or _is_trusted(name, trusted)):
             yield name, f"{where} imports it"
     for binding in scan.bindings:
         source = _source(binding.where)
@@ -108,7 +107,9 @@ def _check_version(module: str, name: str, where: str) -> None:
 
 def _folders(scan: gin_scan.Scan) -> set[Path]:
     """The folders of models and runs, without links and `..`."""
-    return {Path(path).resolve().parent for path in scan.roots if Path(path).name in _OF_FOLDERS}
+    files = [Path(path) for path in scan.roots if Path(path).name in _OF_FOLDERS]
+    # A link is part of the folder that it lies in, and so is what it leads to.
+    return {file.parent.resolve() for file in files} | {file.resolve().parent for file in files}
 
 
 def _of_folders(scan: gin_scan.Scan) -> set[str]:
@@ -116,9 +117,11 @@ def _of_folders(scan: gin_scan.Scan) -> set[str]:
     found, folders = set(), _folders(scan)
     for path, root in scan.roots.items():
         # Resolved: "gin_configs/../../evil.gin" is no bundled file.
-        parents = Path(path).resolve().parents
+        parents = set(Path(path).resolve().parents)
         if gin_files.BUNDLED not in parents:
-            if Path(root).name in _OF_FOLDERS or folders & set(parents):
+            # Not resolved: a link may lead out of the folder.
+            parents |= {parent.resolve() for parent in Path(path).parents}
+            if Path(root).name in _OF_FOLDERS or folders & parents:
                 found.add(path)
     return found
 
@@ -135,23 +138,38 @@ def _within(module: str, folders: set[Path]) -> Path | None:
     if spec is None:
         return None
     locations = spec.submodule_search_locations or [spec.origin or ""]
-    return next((p for p in (Path(x).resolve().parent for x in locations) if p in folders), None)
+    lie_in = (p for x in map(Path, locations) for p in (x.parent.resolve(), x.resolve().parent))
+    return next((p for p in lie_in if p in folders), None)
 
 
-def _task_modules(scan: gin_scan.Scan) -> Iterator[tuple[str, str]]:
-    """(module, where) of each `DatasetConfig.module`, which is imported; macros are followed."""
+def _task_modules(scan: gin_scan.Scan, sources: set[str]) -> Iterator[tuple[str, str]]:
+    """(module, where) of each `DatasetConfig.module` that `sources` set, which is imported.
+
+    Macros are followed.
+
+    Raises:
+      UserError: a function makes the name, so that it cannot be checked.
+    """
     macros = scan.macros()
     for binding in scan.bindings:
         if binding.parameter != "module":
             continue
+        is_dataset = binding.selector.rpartition(".")[2] == "DatasetConfig"
         seen: set[str] = set()
         while (
             isinstance(binding.value, gin_scan.Macro) and binding.value.name in macros.keys() - seen
         ):
             seen.add(binding.value.name)
             binding = macros[binding.value.name]
-        if isinstance(binding.value, str):
-            yield binding.value, binding.where
+        if _source(binding.where) in sources:
+            # A model's `module` is one, of linen.
+            if is_dataset and isinstance(binding.value, gin_scan.Reference):
+                raise UserError(
+                    f"{binding.where}: the module that {binding.name} names is imported, so its "
+                    "name must stand there, and not a function that makes it."
+                )
+            if isinstance(binding.value, str):
+                yield binding.value, binding.where
 
 
 def _is_trusted(module: str, trusted: set[str]) -> bool:

@@ -12,6 +12,7 @@ import jax
 from ckl_jax.checkpoints import architectures, from_hf
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
+from ckl_jax.config import gin_files
 from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
@@ -20,7 +21,8 @@ from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
 
-JOB = "jobs/open_model.gin"
+# By its whole path: the folder that is opened may have a file of that name.
+JOB = str(gin_files.BUNDLED / "jobs" / "open_model.gin")
 _HUGGING_FACE = "config.json"  # which a MODEL_DIR of this library has not
 
 

@@ -367,8 +367,7 @@ def _check_length(epochs: int | None, total_steps: int | None, first_step: int) 
 
 
 def _check_objects(model: Any, method: Any, optimizer: Any, make_inputs: Any) -> None:
-    if not hasattr(model, "with_method"):
-        raise UserError(f"MODEL is {model!r}; give one such as @base.EncoderDecoderModel().")
+    setup.check_model(model, method)
     if make_inputs is not None and not callable(make_inputs):
         raise UserError(f"MAKE_INPUTS is {make_inputs!r}; give a function, or None.")
     if not callable(optimizer):
@@ -376,8 +375,6 @@ def _check_objects(model: Any, method: Any, optimizer: Any, make_inputs: Any) ->
             f"OPTIMIZER is {optimizer!r}; give a function, such as @adafactor.adafactor_hf "
             "(without parentheses)."
         )
-    if not isinstance(method, Method):
-        raise UserError(f"METHOD is {method!r}; give one such as @lora.lora().")
 
 
 def _check_batch(batch_size: int, num_microbatches: int, partitioner: Partitioner) -> None:

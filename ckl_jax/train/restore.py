@@ -22,7 +22,7 @@ class RestoredModel:
     """A model with its method, on a mesh, that loads checkpoints.
 
     Raises:
-      UserError: the vocabulary or the mesh does not fit the model.
+      UserError: the model or the method is none, or the vocabulary or the mesh does not fit.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class RestoredModel:
         restore: RestoreCheckpointConfig,
     ):
         compile_cache.enable()
+        setup.check_model(model, method)
         self.partitioner = partitioner or Partitioner()
         self.model, self.method = model.with_method(method), method.name
         setup.check_vocabulary(self.model)

@@ -216,6 +216,14 @@ def link_base(folder: str | Path, path: str) -> None:
         return
 
 
+def check_model(model: Any, method: Any) -> None:
+    """Raises `UserError` unless they are a model and a method."""
+    if not hasattr(model, "with_method"):
+        raise UserError(f"MODEL is {model!r}; give one such as @base.EncoderDecoderModel().")
+    if not isinstance(method, Method):
+        raise UserError(f"METHOD is {method!r}; give one such as @lora.lora().")
+
+
 def check_vocabulary(model: BaseTransformerModel) -> None:
     """Raises `UserError` if a vocabulary has ids outside the model's embedding."""
     rows = model.config.vocab_size

@@ -11,6 +11,7 @@ from ckl_jax.cli import ckl, t5x
 from ckl_jax.config import gin_config, gin_files
 from ckl_jax.data.facts.questions import Question, write_questions
 from ckl_jax.errors import UserError
+from ckl_jax.train.opening import open_model
 
 IMPORTS = "from __gin__ import dynamic_registration\nfrom ckl_jax.models import t5\n"
 ATTACKS = {
@@ -106,6 +107,64 @@ def test_files_of_the_folder_take_no_bundled_file_s_place(folder):
     (folder.parent / "mine.gin").write_text("include 'models/t5.gin'\n")
     with pytest.raises(UserError, match="run/models/t5.gin, line 3 imports"):
         gin_config.load([str(folder / "config.gin"), "mine.gin"])
+
+
+@pytest.mark.parametrize("linked", ["jobs", "jobs/ckl_eval.gin", "config.gin"])
+def test_what_links_of_the_folder_lead_to_is_its_own(folder, linked):
+    attack = f"{IMPORTS}{ATTACKS['a module of the folder']}\n"
+    elsewhere = folder.parent / "elsewhere"
+    (elsewhere / "jobs").mkdir(parents=True)
+    (elsewhere / "config.gin").write_text(IMPORTS)
+    (elsewhere / "jobs" / "ckl_eval.gin").write_text(attack)
+    (folder / linked).parent.mkdir(exist_ok=True)
+    (folder / linked).symlink_to(elsewhere / linked)
+    if linked == "config.gin":
+        (folder / "jobs").mkdir()
+        (folder / "jobs" / "ckl_eval.gin").write_text(attack)
+    else:
+        (folder / "config.gin").write_text(IMPORTS)
+    with pytest.raises(UserError, match=r"run/jobs/ckl_eval.gin, line 3 imports"):
+        gin_config.load([str(folder / "config.gin"), "jobs/ckl_eval.gin"])
+
+
+def test_a_linked_package_of_the_folder_is_its_own(folder, monkeypatch):
+    package = folder.parent / "elsewhere" / "seqio"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (folder / "seqio").symlink_to(package)
+    monkeypatch.delitem(sys.modules, "seqio", raising=False)
+    (folder / "config.gin").write_text(f"{IMPORTS}import seqio\n")
+    with pytest.raises(UserError, match="imports it, and it lies in .*/run"):
+        gin_config.read([str(folder / "config.gin")])
+
+
+def test_no_function_makes_the_name_of_an_imported_module(folder):
+    (folder / "config.gin").write_text(
+        "from __gin__ import dynamic_registration\nfrom ckl_jax.train import configs\n"
+        "from t5x import utils\nutils.DatasetConfig.module = %A\nA = @evil/configs.path()\n"
+        "evil/configs.path.folder = '.'\nevil/configs.path.name = 'evil'\n"
+    )
+    with pytest.raises(UserError, match="config.gin, line 5: the module that A names is imported"):
+        gin_config.read([str(folder / "config.gin")])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("MODEL = None", "MODEL is None; give one such as"),
+        ("METHOD = @method.vanilla", "METHOD is <function vanilla.*; give one such as"),
+        ("t5.T5Config.emb_dim = 1000000000000", "T5Config.emb_dim is 1000000000000; give "),
+    ],
+)
+def test_a_run_folder_of_wrong_values_is_refused(folder, line, said):
+    model = (gin_files.BUNDLED / "models" / "t5.gin").read_text()
+    (folder / "config.gin").write_text(
+        f"{model}\nfrom ckl_jax.methods import method\nMETHOD = @method.vanilla()\n"
+        f"VOCABULARY = None\n{line}\n"
+    )
+    (folder / "checkpoint_1" / "state").mkdir()
+    with pytest.raises(UserError, match=said):
+        open_model(str(folder))
 
 
 @pytest.mark.parametrize("name", gin_files.bundled_files())
