@@ -173,6 +173,7 @@ class _Run:
         self.config = _require_model(self.model)
         self.masked = training.is_masked(self.config)
         training.require_exportable(settings.method, self.masked, settings.adapter)
+        training.check_bindings(settings.method, self.config, settings.bindings)
         positions = getattr(self.config, "max_positions", None)
         if positions and (settings.length or 0) > positions:
             raise UserError(

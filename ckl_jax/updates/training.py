@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.spans import has_sentinel, masked_rows
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.train.studies import gin_values
 from ckl_jax.train.subprocess_runs import Training
 
 _GIN = Path(__file__).parents[1] / "gin_configs"
@@ -165,7 +166,25 @@ def training(
     folder: Path, plan: Plan, model: Any, replay: bool, seed: int, bindings: tuple[str, ...]
 ) -> Training:
     """The `t5x train` of an update in `folder`, which contains `import` and `rows`."""
+    macros = _macros(folder, plan, is_masked(model), replay, seed)
+    gin = [*plan.gin_files, str(folder / "import" / "model.gin")]
+    architecture = architectures.of_config(model)
+    if not architecture.includes_gin:
+        gin.insert(-1, architecture.gin_file)
+    return Training.of("update", folder / "train", gin, macros, bindings)
+
+
+def check_bindings(method: str, model: Any, bindings: Sequence[str]) -> None:
+    """Raises `UserError` for bindings that the training would refuse."""
     masked = is_masked(model)
+    gin = gin_files(method, masked)
+    macros = _macros(Path(), Plan(gin, 2, 1, 1, 1.0), masked, True, 0)
+    # `import/model.gin` binds it.
+    macros["VOCABULARY"] = None
+    gin_values([*gin, architectures.of_config(model).gin_file], macros, bindings)
+
+
+def _macros(folder: Path, plan: Plan, masked: bool, replay: bool, seed: int) -> dict[str, Any]:
     macros = {
         "INITIAL_CHECKPOINT_PATH": folder / "import",
         "CACHE_DIRS": (folder / "rows",),
@@ -180,11 +199,7 @@ def training(
         macros["REPLAY_TASK_NAME"] = "old"
     if masked:
         macros |= {"PROBES": None, "PROBE_DIR": "."}
-    gin = [*plan.gin_files, str(folder / "import" / "model.gin")]
-    architecture = architectures.of_config(model)
-    if not architecture.includes_gin:
-        gin.insert(-1, architecture.gin_file)
-    return Training.of("update", folder / "train", gin, macros, bindings)
+    return macros
 
 
 def parameters(folder: Path) -> int:

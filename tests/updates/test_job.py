@@ -260,6 +260,7 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
         (["--model=LLAMA", "--length=257"], "--length 257 is more than the 256 positions"),
         (["--model=LLAMA", "--learning-rate=-1"], "--learning-rate is -1.0; give a number above"),
         (["--model=LLAMA", "--epochs=0"], "--epochs"),
+        (["--model=LLAMA", "--gin.NOPE=1"], "the gin files use no macro 'NOPE'"),
     ],
 )
 def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys):
