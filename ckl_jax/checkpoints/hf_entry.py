@@ -54,6 +54,8 @@ def check_numbers(settings: Mapping[str, Any]) -> None:
             checks.require_number("a number in [0, 1)", 0.0, 1.0, **field)
         elif name in ("initializer_range", "initializer_factor"):
             checks.require_number("a finite number, 0 or more", 0.0, **field)
+        elif name in ("tie_word_embeddings", "scale_decoder_outputs") and value is not None:
+            checks.require_bool(**field)
 
 
 def check_settings(

@@ -244,6 +244,11 @@ def test_json_of_another_form_is_refused(tmp_path):
     (tmp_path / "mine.json").write_text((tmp_path / "config.json").read_text())
     with pytest.raises(UserError, match=f"{tmp_path}: mine.json lacks d_model"):
         read_config(tmp_path / "mine.json")
+    (tmp_path / "mine.json").write_text(
+        json.dumps({**settings, "d_model": 64, "relative_attention_num_buckets": -1})
+    )
+    with pytest.raises(UserError, match=f"{tmp_path}/mine.json: T5Config.relpos_buckets is -1"):
+        read_config(tmp_path / "mine.json")
     with pytest.raises(UserError, match=f"{tmp_path}: config.json lacks d_model: it is not a T5's"):
         load_hf(tmp_path)
     index = tmp_path / "model.safetensors.index.json"

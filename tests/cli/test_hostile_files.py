@@ -198,6 +198,7 @@ def integers(weights):
     "changed, told",
     [
         ({"n_head": 0}, "n_head of config.json is 0; give 1 or more"),
+        ({"tie_word_embeddings": -1}, "tie_word_embeddings of config.json is -1; give True or"),
         ({"n_layer": 10**9}, "has 28 arrays, too few for the 1,000,000,000 layers"),
         (
             {"layer_norm_epsilon": "nan"},
