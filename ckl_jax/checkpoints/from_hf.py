@@ -75,7 +75,8 @@ def read_config(path: str | Path, **overrides: Any) -> Config:
     except UserError as e:
         # The errors call every such file config.json.
         said = str(e).replace("config.json", Path(path).name)
-        raise UserError(f"{path if said == str(e) else Path(path).parent}: {said}") from e
+        where = Path(path).parent if "config.json" in str(e) else path
+        raise UserError(f"{where}: {said}") from e
     except (ValueError, TypeError, KeyError) as e:
         models = architectures.names("hugging_face")
         raise UserError(f"{path} is not the config.json of a model among {models} ({e}).") from e
