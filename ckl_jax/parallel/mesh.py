@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -221,9 +221,11 @@ class Partitioner:
     def replicated(self) -> NamedSharding:
         return replicated(self.mesh)
 
-    def axis_rules(self) -> contextlib.AbstractContextManager[None]:
-        """Context manager in which logical sharding constraints refer to this mesh."""
-        return nn.logical_axis_rules(self.rules)
+    @contextlib.contextmanager
+    def on_mesh(self) -> Iterator[None]:
+        """Context manager in which a model runs on this mesh, to which its logical axes refer."""
+        with jax.set_mesh(self.mesh), nn.logical_axis_rules(self.rules):
+            yield
 
     def check_batch_size(self, batch_size: int, name: str = "BATCH_SIZE") -> None:
         """Raises `UserError` if a global batch does not divide over the mesh."""

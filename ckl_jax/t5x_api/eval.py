@@ -75,7 +75,7 @@ def evaluate(
         raise UserError(f"Task {dataset_cfg.task_name!r} has no metric_fns: nothing to evaluate.")
     done = Done(output_dir, (dataset_cfg.task_name,))
     results = {}
-    with restored.on_mesh():
+    with restored.partitioner.on_mesh():
         for path in restored.paths:
             if restore_checkpoint_cfg.mode == "all" and done.has(path):
                 continue

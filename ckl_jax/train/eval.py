@@ -94,7 +94,7 @@ def evaluate(
             f"{output_dir}. Remove its eval.*.ckpt files to evaluate them again.",
             flush=True,
         )
-    with restored.on_mesh():
+    with restored.partitioner.on_mesh():
         for path in left:
             step, epoch = position(path)
             context = {

@@ -95,7 +95,7 @@ def infer(
     # full.
     chunk = checkpoint_period * dataset_cfg.batch_size
     written = []
-    with restored.on_mesh():
+    with restored.partitioner.on_mesh():
         for path in restored.paths:
             several = restore_checkpoint_cfg.mode == "all"
             folder = Path(output_dir) / Path(path).name if several else Path(output_dir)

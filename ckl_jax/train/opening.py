@@ -17,7 +17,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
-from ckl_jax.train import compile_cache
+from ckl_jax.train import compile_cache, setup
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
 
@@ -33,7 +33,7 @@ class Opened:
     Attributes:
       model: the model.
       params: its parameters.
-      put_batch: places a dict of host arrays on all devices.
+      put_batch: splits a dict of host arrays over the devices.
       on_mesh: makes the `with` block in which the model runs.
     """
 
@@ -62,7 +62,10 @@ def open_model(
         compile_cache.enable()  # a gin run enables it itself
         # float32 unless set otherwise: with bfloat16 scores of close options become equal.
         built, params = from_hf.open_model(folder, **({"dtype": dtype} if dtype else {}))
-        return Opened(built, jax.device_put(params))
+        partitioner = Partitioner()
+        shapes = setup.param_shapes(built, vanilla(), partitioner).params
+        params = jax.device_put(params, jax.tree.map(lambda x: x.sharding, shapes))
+        return Opened(built, params, partitioner.put_whole, partitioner.on_mesh)
     return _open_run(folder, dtype, bindings, trusted)
 
 
@@ -141,7 +144,7 @@ def open_checkpoint(
       UserError: the checkpoint does not fit.
     """
     restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
-    with restored.on_mesh():
+    with restored.partitioner.on_mesh():
         params = restored.load(restored.paths[-1])
-    # Every device gets the whole batch: scoring needs no sharded data.
-    return Opened(restored.model, params, restored.partitioner.put_whole, restored.on_mesh)
+    partitioner = restored.partitioner
+    return Opened(restored.model, params, partitioner.put_whole, partitioner.on_mesh)

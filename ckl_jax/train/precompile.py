@@ -57,7 +57,7 @@ def precompile(compile: bool = True, target: str | None = None, **arguments: Any
         partitioner = dataclasses.replace(partitioner, devices=topology.devices(target))
     given["partitioner"], given["make_inputs"] = partitioner, None
     run = prepare(**{name: given[name] for name in names})
-    with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
+    with run.partitioner.on_mesh():
         trees = {
             "params": run.shapes.params,
             "trainable": run.shapes.trainable,

@@ -1,7 +1,5 @@
 """A model with the parameters of a checkpoint; used by `t5x eval` and `t5x infer`."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +43,6 @@ class RestoredModel:
         # evaluation.
         if restore.dtype is not None:
             self.shapes.params = _as(restore.dtype, self.shapes.params)
-
-    @contextlib.contextmanager
-    def on_mesh(self) -> Iterator[None]:
-        """Context manager in which the model runs on its mesh."""
-        with jax.set_mesh(self.partitioner.mesh), self.partitioner.axis_rules():
-            yield
 
     def load(self, path: str) -> dict[str, Any]:
         """All parameters of a checkpoint, on the devices.

@@ -159,7 +159,7 @@ def train(
     store = CheckpointStore(run.model_dir, keep=save_cfg.keep, keep_best=save_cfg.keep_best)
     due = _Due(run, eval_period)
 
-    with jax.set_mesh(partitioner.mesh), partitioner.axis_rules(), FolderLock() as lock:
+    with partitioner.on_mesh(), FolderLock() as lock:
         # Restore.
         clock = time.monotonic()
         begun = begin(run, store, lock, probed=evaluation.probes)

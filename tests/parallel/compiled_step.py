@@ -47,7 +47,7 @@ def compile_step(sizes, dims):
     )
     key = jax.eval_shape(lambda: jax.random.key(0))
     step = make_train_step(model.loss_fn, tx)
-    with jax.set_mesh(partitioner.mesh), partitioner.axis_rules():
+    with partitioner.on_mesh():
         jitted = jax.jit(step, donate_argnums=0, out_shardings=(tree, None))
         return jitted.lower(shaped, {}, batch, key).compile(), shaped
 

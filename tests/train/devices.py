@@ -5,6 +5,7 @@ import math
 
 import jax
 import numpy as np
+from flax import linen as nn
 
 from ckl_jax.optim.adafactor import adafactor_hf
 from ckl_jax.parallel import mesh as meshes
@@ -39,7 +40,7 @@ def one_step(method, config, mesh):
     tx = make_optimizer(model, method, adafactor_hf, lambda _: 1e-2, None)
     step = make_train_step(model.loss_fn, tx, num_microbatches=2, dropout=False)
     batch = jax.device_put(random_batch(config, batch=16), meshes.batch_sharding(mesh))
-    with jax.set_mesh(mesh), meshes.Partitioner().axis_rules():
+    with jax.set_mesh(mesh), nn.logical_axis_rules(meshes.Partitioner().rules):
         state = jax.jit(lambda p: TrainState.create(p, tx))(trainable)
         state, metrics = jax.jit(step, donate_argnums=0)(state, frozen, batch, jax.random.key(0))
     return jax.device_get((metrics, state.params))

@@ -17,7 +17,7 @@ from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import probe
-from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
+from ckl_jax.papers.lm_pub_quiz.opening import open_model, open_scorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
@@ -175,6 +175,14 @@ def test_scores_of_earlier_parameters_are_refused_in_python_too(golden, tmp_path
     assert np.abs(Evaluator(scorer).evaluate_dataset(dataset, 0)["P1"].scores).sum() > 0
     stored = DatasetResults.from_path(tmp_path)["P1"].scores
     np.testing.assert_allclose(stored, first["P1"].scores, atol=1e-6)
+
+
+def test_a_folder_of_hugging_face_scores_on_all_devices(golden):
+    opened = open_model(golden / "model")
+    assert len({d for x in jax.tree.leaves(opened.scorer.params) for d in x.devices()}) == 8
+    batch = opened.scorer.put_batch({"decoder_input_tokens": np.zeros((16, 4), np.int32)})
+    shapes = {shard.data.shape for shard in batch["decoder_input_tokens"].addressable_shards}
+    assert shapes == {(2, 4)}
 
 
 def test_a_setting_that_a_scorer_would_ignore_is_refused(golden):

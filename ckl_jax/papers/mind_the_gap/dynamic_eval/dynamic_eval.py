@@ -121,7 +121,7 @@ def dynamic_eval(
         read.append(statistics.open())
     inputs = digest_inputs(read, restored.model.output_vocabulary, restored.paths[0])
     check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR", inputs=inputs)
-    with restored.on_mesh(), FolderLock() as lock:
+    with restored.partitioner.on_mesh(), FolderLock() as lock:
         run = DynamicRun(
             restored=restored,
             task=task,
