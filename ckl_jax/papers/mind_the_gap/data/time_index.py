@@ -113,7 +113,7 @@ def month_number(text: str, what: str) -> int:
       UserError: it is neither.
     """
     year, _, month = text.partition("-")
-    if not (year.isdigit() and len(year) == 4 and (not month or month.isdigit())):
+    if not (year.isdecimal() and len(year) == 4 and int(year) and (month or "1").isdecimal()):
         raise UserError(f"{what} is {text!r}; give a year or a month, such as 2019 or 2019-12.")
     number = int(month) if month else 12
     if not 1 <= number <= 12:

@@ -84,7 +84,7 @@ class Options:
             },
         )
         checks.require_number(
-            "a number above 0 and below 1", 1e-9, 1, **{"--test-fraction": self.test_fraction}
+            "a number from 1e-9 to below 1", 1e-9, 1, **{"--test-fraction": self.test_fraction}
         )
         if self.test_fraction and (self.per_month or self.control_per_month):
             raise UserError(

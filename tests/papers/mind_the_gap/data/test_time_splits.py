@@ -165,6 +165,7 @@ def test_a_wrong_split_is_noticed():
         (Options(control_per_month=30), "CONTROL would train on 30 documents of the test month"),
         (Options(test_period=60, unit="month", per_month=2), "The arms cannot be made equal"),
         (Options(test_end="spring"), "--test-end is 'spring'; give a year or a month"),
+        (Options(test_end="0000"), "--test-end is '0000'; give a year or a month"),
         (Options(test_end="2019-13"), "months are 01 to 12"),
     ),
 )
