@@ -199,10 +199,10 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
       What was done.
 
     Raises:
-      UserError: `out` holds a model; the tokenizer is of another vocabulary, or the parameters do
+      UserError: `out` holds something; the tokenizer is of another vocabulary, or the parameters do
         not fit the configuration, such as those of side networks.
     """
-    refuse_models(out)
+    files.refuse_existing(out, None)
     config, params = read_config(like), load_params(checkpoint)
     form = architectures.of_config(config).require_hugging_face()
     parts = {entry.path.split("/")[0] for entry in form.entries(config)}
@@ -259,14 +259,6 @@ def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]
     there = [beside / name for name in names if (beside / name).is_file()]
     own = Path(str(found.parent))
     return there or [own / name for name in files_of.files if (own / name).is_file()]
-
-
-def refuse_models(folder: str) -> None:
-    """Raises `UserError` if a folder to be written holds a model or an adapter already."""
-    names = ("config.json", "adapter_config.json", "*.safetensors", "*.bin")
-    held = sorted(path.name for name in names for path in Path(folder).glob(name))
-    if held:
-        raise UserError(f"{folder} already holds a model ({held[0]}); choose another --out.")
 
 
 def adapter_scale(checkpoint: str, given: float | None) -> float:

@@ -16,7 +16,7 @@ from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.convert import hugging_face
-from ckl_jax.convert.hugging_face import adapter_scale, refuse_models
+from ckl_jax.convert.hugging_face import adapter_scale
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees import paths
 
@@ -48,10 +48,10 @@ def export_peft(
       What was done, and how to load it.
 
     Raises:
-      UserError: `out` holds a model, there are no adapters, or the parameters do not fit the
+      UserError: `out` holds something, there are no adapters, or the parameters do not fit the
         configuration.
     """
-    refuse_models(out)
+    files.refuse_existing(out, None)
     params = load_params(checkpoint)
     config, _ = _read_config(like, params)
     flat = paths.flatten(params)

@@ -32,7 +32,8 @@ class StudySettings:
     Attributes:
       out: Folder of everything.
       seed: Random seed for the simulated world, parameter initialisation and data order.
-      jobs: Processes that run at once; 0 is one for each core.
+      jobs: Processes that run at once, 0 is one for each core; they share the cores, and on how
+        many a process has its rounding depends, and so in small models the scores.
       bindings: Gin bindings for every training, such as "EPOCHS = 2".
     """
 

@@ -288,7 +288,7 @@ def test_the_tokenizer_goes_out_with_the_weights(hf, tmp_path, capsys):
         assert (back / name).read_bytes() == (hf / name).read_bytes()
     train_vocabulary(["a third text that nobody has trained on"], hf / "spiece.model", 24)
     assert main([*argv, str(hf / "config.json")]) == 2
-    assert "already holds a model" in capsys.readouterr().err
+    assert "is there already; choose another --out" in capsys.readouterr().err
     other = [*argv[:4], str(tmp_path / "other"), "--like", str(hf / "config.json")]
     assert main(other) == 2
     assert "is not the vocabulary that" in capsys.readouterr().err
