@@ -13,7 +13,8 @@ options, the same for create, setup, run, logs and delete (or by the variable in
   --spot             a TPU that may be taken away: the default
   --on-demand        a TPU that stays
   --reserved         a TPU of your reservation, which stays too
-  --network NAME     of your cloud; default: the one of the project
+  --network NAME     of your cloud; default: the one of the project. --subnetwork NAME: a part of it
+  --internal-ips     hosts without addresses outside the network, in which you are too
   --service-account EMAIL  as whom the hosts act; default: the one of the project
   --source WHAT      what setup installs: a git checkout (default: this one) or a pip requirement
   --extras LIST      what else setup installs: gcs for gs:// folders, seqio for SeqIO tasks
@@ -34,6 +35,10 @@ fail() {
   exit 2
 }
 
+# Ctrl-C ends a script, and says what goes on without it.
+LEFT=''
+trap '[[ -z $LEFT ]] || say "interrupted: $LEFT"; exit 130' INT
+
 say() { echo "${0##*/}: $*" >&2; }
 
 usage() { printf '%s\n%s\n' "$USAGE" "$OPTIONS"; }
@@ -51,6 +56,7 @@ set_option() {
       ;;
     --slice) SLICE=$(number "$1" "$2") ;;
     --network) NETWORK=$2 ;;
+    --subnetwork) SUBNETWORK=$2 ;;
     --service-account) ACCOUNT=$2 ;;
     --runtime) RUNTIME=$2 ;;
     --source) SOURCE=$2 ;;
@@ -78,20 +84,21 @@ parse_arguments() {
   NAME=${TPU_NAME:-} ZONE=${TPU_ZONE:-} PROJECT=${TPU_PROJECT:-}
   TYPE=${TPU_TYPE:-} RUNTIME=${TPU_RUNTIME:-}
   TIER=spot DRY_RUN=0 FOLLOW=0 STOP=0 ATTEMPTS=100 WORKER=0 LINES_SHOWN=50 COMMAND=() EXTRAS=gcs SEND=()
-  SLICES=1 SLICE=0 NETWORK='' ACCOUNT=''
+  SLICES=1 SLICE=0 NETWORK='' SUBNETWORK='' INTERNAL='' ACCOUNT='' PATIENT=0
   SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
   while (($#)); do
     case "$1" in
       --) COMMAND=("${@:2}") && break ;;
       --help | -h) usage && exit 0 ;;
       --spot | --on-demand | --reserved) TIER=${1#--} ;;
+      --internal-ips) INTERNAL=1 ;;
       --stop) STOP=1 ;;
       --follow) FOLLOW=1 ;;
       --dry-run) DRY_RUN=1 ;;
       --*=*) set_option "${1%%=*}" "${1#*=}" ;;
       --*)
         set_option "$1" "${2-}"
-        (($# > 1)) || fail "$1 needs a value."
+        [[ ${2---} != --* ]] || fail "$1 needs a value${2:+, and $2 is an option}."
         shift
         ;;
       *) fail "'$1' is not an option; the command to run comes after --." ;;
@@ -134,6 +141,7 @@ require() {
 # tpus queued-resources create ...: calls gcloud, or prints the call.
 tpus() {
   local line=(gcloud compute tpus "$@" "--zone=$ZONE" "--project=$PROJECT")
+  [[ -z $INTERNAL || $2 != s* ]] || line+=(--internal-ip) # ssh and scp
   if ((DRY_RUN)); then
     printf '%q ' "${line[@]}" && echo
   else
@@ -182,22 +190,26 @@ state_of_tpu() {
   echo "$state"
 }
 
-# The state of a request (queued-resources) or of a TPU itself (tpu-vm); NONE: there is none.
+# The state of a request (queued-resources) or of a TPU itself (tpu-vm); NONE: there is none. With
+# PATIENT=1 a cloud that does not answer, as of a laptop that sleeps, is asked until it does.
 state_of() {
-  local errors text key=state
+  local errors text reason last='' key=state
   [[ $1 == queued-resources ]] && key=state.state
   ((DRY_RUN)) && echo NONE && return
   errors=$(mktemp)
-  if text=$(tpus "$1" describe "$2" "--format=value($key)" 2>"$errors"); then
-    echo "${text:-UNKNOWN}"
-  elif grep -qi 'not[ _]found' "$errors"; then
-    echo NONE
-  else
-    text=$(head -n 1 "$errors")
-    rm -f "$errors"
-    fail "gcloud cannot say the state of $2: $text"
-  fi
+  while ! text=$(tpus "$1" describe "$2" "--format=value($key)" 2>"$errors"); do
+    reason=$(sed -n '/ERROR/,$p' "$errors") # after warnings
+    reason="gcloud cannot say the state of $2: ${reason:-$(cat "$errors")}"
+    text=NONE
+    # No other words will do: a zone or a program can be "not found" too.
+    [[ ! $reason =~ NOT_FOUND:\ Resource\ \'[^\']*/$2\' ]] || break
+    ((PATIENT)) || { rm -f "$errors" && fail "$reason"; }
+    [[ $reason == "$last" ]] || say "$reason"$'\n'"Asking again until it can."
+    last=$reason
+    pause
+  done
   rm -f "$errors"
+  echo "${text:-UNKNOWN}"
 }
 
 pause() { sleep "${TPU_POLL_SECONDS:-30}"; }
@@ -220,6 +232,8 @@ request_tpu() {
   how+=("--accelerator-type=$TYPE" "--runtime-version=${RUNTIME:-$(runtime_of_type "$TYPE")}")
   [[ $TIER == on-demand ]] || how+=("--$TIER")
   [[ -z $NETWORK ]] || how+=("--network=$NETWORK")
+  [[ -z $SUBNETWORK ]] || how+=("--subnetwork=$SUBNETWORK")
+  [[ -z $INTERNAL ]] || how+=(--internal-ips)
   [[ -z $ACCOUNT ]] || how+=("--service-account=$ACCOUNT")
   tpus queued-resources create "$NAME" "${how[@]}"
   MADE=1
@@ -244,13 +258,15 @@ refuse_other_slices() {
   done
 }
 
-# Returns when the TPU is ready, asking for it if need be. MADE=1: it is a new one, to be set up.
+# Returns when the TPU is ready, asking for it if need be. MADE=1: it was asked for here.
 # What was preempted stays in the queue as a corpse under the same name: it is deleted first.
 ensure_tpu() {
   local queued node last=''
   MADE=0
   while true; do
     queued=$(state_of queued-resources "$NAME")
+    PATIENT=1
+    LEFT="what was asked for stays; this line again waits on, delete.sh gives it back."
     node=''
     [[ $queued == ACTIVE ]] && node=$(state_of_tpu)
     [[ $queued$node == "$last" ]] || say "$NAME: request $queued${node:+, TPU $node}"

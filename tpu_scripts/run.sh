@@ -3,10 +3,10 @@
 set -euo pipefail
 # shellcheck disable=SC2016  # the backquotes are for the reader
 USAGE='usage: run.sh --name NAME --zone ZONE --project PROJECT --type TYPE [options] -- COMMAND ...
-       run.sh --name NAME --zone ZONE --project PROJECT --stop
+       run.sh --name NAME --zone ZONE --project PROJECT [--slices N] --stop
 Runs the command on all hosts at once and prints what they print; each keeps it in ~/ckl_run.log.
 It runs there on its own: a connection that is lost is made again, and ends nothing, nor does
-Ctrl-C here; --stop ends it.
+Ctrl-C here; the same line again attaches to it, and --stop ends it.
 If the TPU is preempted it is made and set up again, and the same command is run: `t5x train`
 goes on from the newest checkpoint in MODEL_DIR, which should therefore be a gs:// folder.
 Ends with the exit code of the command.
@@ -19,57 +19,120 @@ parse_arguments "$@"
 if ((STOP)); then
   require NAME ZONE PROJECT
   # The group: the command and what it started. `t5x train` saves and ends.
-  # shellcheck disable=SC2016  # the hosts expand it
-  on_all 'kill -TERM -- "-$(cat ~/ckl_run.pid)"'
+  on_all "cd; if flock --nonblock ckl_run.lock true; then echo 'No command is running on $NAME.'
+else kill -TERM -- \"-\$(cat ckl_run.pid)\" && echo 'The command on $NAME was told to stop.'; fi" | sort -u
   exit
 fi
 require NAME ZONE PROJECT TYPE COMMAND
 
-# What a host does. The same words sent again attach to the command that they have started.
+# Names this run of the command; a run of the same words has the same beginning.
+words=$(printf '%q ' "${COMMAND[@]}" | cksum)
+words=${words%% *}
+run=$words-$(date +%s)-$$
+
+# What a host answers: whether a command runs there, how the last one ended, or that nothing is
+# installed.
+status="cd; if ! test -s ckl_run.exit && ! flock --nonblock ckl_run.lock true; then echo \"running \$(cat ckl_run.id)\"
+elif ! test -x ckl_env/bin/t5x; then echo bare
+else echo \"ended \$(cat ckl_run.id) \$(cat ckl_run.exit || echo 137)\"; fi 2>/dev/null"
+
+# remote LINES: what a host does: it starts the command, or attaches to the one of this name and
+# sends its last LINES lines, each behind the process and two numbers that make the line's.
 # PYTHONPATH: what setup.sh sent lies in the home folder. CKL_MULTIPROCESS: the hosts find each
 # other by what the TPU tells them. The lock: a second command would find the chips taken. The trap
 # keeps the shell that waits for the command alive when both are told to stop.
-run=$(date +%s)-$$
-inner="exec 9>ckl_run.lock; flock --nonblock 9; echo \$\$ >ckl_run.pid; trap : TERM
+remote() {
+  local inner
+  inner="exec 9>ckl_run.lock; flock --nonblock 9; echo \$\$ >ckl_run.pid; trap : TERM
 $(printf '%q ' "${COMMAND[@]}") >>ckl_run.log 2>&1; echo \$? >ckl_run.exit"
-remote="cd; lines=10
+  echo "cd; touch ckl_run.log; last=\$(wc -l <ckl_run.log)
 if [[ \$(cat ckl_run.id 2>/dev/null) != $run ]]; then
   flock --nonblock --conflict-exit-code 75 ckl_run.lock true || exit
-  touch ckl_run.log; lines=+\$((\$(wc -l <ckl_run.log) + 1)); rm -f ckl_run.exit ckl_run.pid
+  first=\$((last + 1)); echo \$first >ckl_run.first; rm -f ckl_run.exit ckl_run.pid
   PATH=\$HOME/ckl_env/bin:\$PATH PYTHONPATH=\$HOME CKL_MULTIPROCESS=1 \
 setsid bash -c $(printf %q "$inner") </dev/null >/dev/null 2>&1 &
   echo $run >ckl_run.id
   until [[ -s ckl_run.pid ]]; do sleep 0.1; done
+else
+  first=\$(cat ckl_run.first); ((last - first < $1)) || first=\$((last - $1 + 1))
 fi
-tail --pid=\$(cat ckl_run.pid) --lines=\$lines --follow ckl_run.log
+pid=\$(cat ckl_run.pid)
+tail --pid=\$pid --lines=+\$first --follow ckl_run.log | cat -n | sed -u \"s/^ */\$HOSTNAME-\$pid \$first /\"
 exit \$(cat ckl_run.exit || echo 137)"
-# shellcheck disable=SC2016
-status='cat ~/ckl_run.exit 2>/dev/null || (kill -0 "$(cat ~/ckl_run.pid)" && echo running) || true'
+}
 
-same=("--name=$NAME" "--zone=$ZONE" "--project=$PROJECT" "--slices=$SLICES")
-same+=("--source=$SOURCE" "--extras=$EXTRAS" ${SEND[@]+"${SEND[@]/#/--send=}"})
-((DRY_RUN)) && same+=(--dry-run)
+# Prints what hosts send, without the lines that an earlier connection has brought.
+declare -A seen
+new_lines() {
+  local line number
+  while IFS= read -r line || [[ -n $line ]]; do
+    if [[ $line =~ ^([^ ]+-[0-9]+)\ ([0-9]+)\ ([0-9]+)$'\t'(.*) ]]; then
+      line=${BASH_REMATCH[4]} number=$((BASH_REMATCH[2] + BASH_REMATCH[3]))
+      ((number > ${seen[${BASH_REMATCH[1]}]:-0})) || continue
+      seen[${BASH_REMATCH[1]}]=$number
+    fi
+    printf '%s\n' "$line"
+  done
+}
 
-trap 'say "detached: the command goes on; see logs.sh, or end it by run.sh --stop."; exit 130' INT
-attempt=0
-while true; do
-  ensure_tpu
-  if ((MADE)); then
-    "$(dirname "${BASH_SOURCE[0]}")/setup.sh" "${same[@]}"
-  fi
-  code=0
-  on_all "$remote" || code=$?
-  ((code == 0)) && exit 0
-  ((code == 75)) && fail "a command is running on $NAME already; see logs.sh, or run.sh --stop."
-  # Its own failure, a lost connection, or was the TPU taken away? Preemption takes a moment to show.
+set_up() { "$(dirname "${BASH_SOURCE[0]}")/setup.sh" "$@"; }
+
+# Says what failed, and waits for the next try; there are three, if nothing has run yet.
+try_again() {
+  ((begun || ++tries < 3)) || fail "$1, $tries times; see above. This line again goes on from here."
+  say "$1; trying again."
   pause
-  if ! is_ready; then
+}
+
+if ((DRY_RUN)); then
+  ensure_tpu
+  set_up "$@"
+  on_all "$(remote 10)"
+  exit
+fi
+shopt -s lastpipe # new_lines remembers
+attempt=0 begun=0 tries=0 code=''
+while true; do
+  # Its own failure, a lost connection, or was the TPU taken away?
+  if [[ -n $code ]] && ! is_ready; then
     ((attempt++ < ATTEMPTS)) || fail "$NAME was preempted $attempt times; giving up."
     say "$NAME was preempted (exit code $code); making it again."
-  elif answer=$(on_all "$status") && [[ $answer != *running* ]]; then
-    say "the command failed with exit code $code on a TPU that is ready; see logs.sh."
-    exit "$code"
-  else
-    say "the connection to $NAME was lost; the command goes on there: attaching again."
+    begun=0 tries=0 code=''
   fi
+  ensure_tpu
+  if ! answer=$(on_all "$status"); then
+    try_again "$NAME is ready, but cannot be reached by ssh"
+    continue
+  fi
+  lines=10
+  if [[ $answer =~ "running $words-"[0-9]*-[0-9]+ ]]; then
+    run=${BASH_REMATCH[0]#running }
+    if ((begun)); then
+      say "the connection to $NAME was lost; the command goes on there: attaching again."
+      lines=1000
+    else
+      say "this command is running on $NAME already: attaching to it."
+    fi
+  elif [[ $answer == *running* ]]; then
+    fail "another command is running on $NAME; see logs.sh, or run.sh --stop."
+  elif [[ $answer == *bare* ]]; then
+    set_up "$@" || try_again "setting up $NAME failed"
+    continue
+  elif [[ $answer == *"ended $run "* ]]; then
+    # What it printed while nobody listened. The codes count that the hosts have kept.
+    on_all "$(remote 1000)" | new_lines || true
+    code=$(sed -n "/^ended $run [1-9]/{s/.* //p;q;}" <<<"$answer")
+    case "${code:=0}" in
+      0) ;;
+      143) say "the command was stopped, as by run.sh --stop; the same line goes on with it." ;;
+      *) say "the command failed with exit code $code on a TPU that is ready; see logs.sh." ;;
+    esac
+    exit "$code"
+  fi
+  begun=1 code=0
+  LEFT='the command goes on; the same line again attaches to it, run.sh --stop ends it.'
+  on_all "$(remote "$lines")" | new_lines || code=$?
+  ((code)) || exit 0
+  ((code != 75)) || fail "another command is running on $NAME; see logs.sh, or run.sh --stop."
+  pause # preemption takes a moment to show
 done

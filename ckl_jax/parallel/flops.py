@@ -17,6 +17,7 @@ _PEAKS = {
     "TPU v5 lite": 197,
     "TPU v5": 459,
     "TPU v6 lite": 918,
+    "TPU7x": 1153,  # a chip has two devices
 }
 
 

@@ -18,6 +18,7 @@ from ckl_jax.files import lock, os_errors
 
 HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
 _SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
+_LAST_SECONDS = 3.0  # the first process leaves so much later than it could
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 LOCK = ".lock"  # in the folders that a process has filled or is filling
 TOGETHER_SECONDS = 2.0  # signals within so many seconds are one request to stop
@@ -187,10 +188,16 @@ def explain_loss(error: BaseException) -> str | None:
 def leave(code: int) -> None:
     """Ends this process of several at once, since others may be blocked in a collective.
 
-    The usual way out waits for all of them.
+    The usual way out waits for all of them. The first process keeps the service that watches over
+    the run: it ends a moment later, so that the others, refused for the same reason, can say so and
+    are not aborted for its loss.
     """
+    import jax
+
     sys.stdout.flush()
     sys.stderr.flush()
+    if jax.process_index() == 0:
+        time.sleep(_LAST_SECONDS)
     os._exit(code)
 
 

@@ -20,6 +20,7 @@ _GENERATIONS = {
     "v5e": ("v5e", "default", (2, 2, 1), 1),
     "v5litepod": ("v5e", "default", (2, 2, 1), 1),
     "v6e": ("v6e", "default", (2, 2, 1), 1),
+    "tpu7x": ("tpu7x", "default", (2, 2, 1), 2),
 }
 # Chips -> the shape that Cloud TPU gives them, where the name says only how many.
 _TORUS = {
@@ -119,18 +120,19 @@ def parse(name: str) -> tuple[str, str]:
     kind, _, count = name.partition("-")
     if kind in _GPUS:
         return kind, _gpu_shape(name, count or "1")
-    match = re.fullmatch(r"(v\w+?)(?:-(\d+)|:(\d+(?:x\d+){1,2}))", name)
+    match = re.fullmatch(r"((?:v|tpu)\w+?)(?:-(\d+)|:(\d+(?:x\d+){1,2}))", name)
     if not match or match.group(1) not in _GENERATIONS:
         raise UserError(
             f"--topology={name} names no TPU slice and no GPU; examples: v4-32, v4:2x2x4, v5e-16, "
-            f"v5p-8, v6e:4x4, h100, h200-8 (generations: {', '.join([*_GENERATIONS, *_GPUS])})."
+            "v5p-8, v6e:4x4, tpu7x-8, h100, h200-8 (generations: "
+            f"{', '.join([*_GENERATIONS, *_GPUS])})."
         )
     generation, cores, shape = match.groups()
     if cores is None:
         return generation, shape
-    # Names of v4 and v5p count cores, two a chip.
+    # Names of v4, v5p and tpu7x count cores, two a chip.
     chips = int(cores) // _GENERATIONS[generation][3]
-    shapes = _TORUS if generation in ("v4", "v5p") else _PLANE
+    shapes = _TORUS if generation in ("v4", "v5p", "tpu7x") else _PLANE
     if chips not in shapes:
         raise UserError(
             f"--topology={name}: {chips} chips have no usual shape; give it, e.g. "

@@ -93,6 +93,8 @@ def test_products_count_as_often_as_loops_run():
         ("v5p-128", ("v5p", "4x4x4")),
         ("v5litepod-16", ("v5litepod", "4x4")),
         ("v6e:2x4", ("v6e", "2x4")),
+        ("tpu7x-8", ("tpu7x", "2x2x1")),
+        ("tpu7x:2x2x2", ("tpu7x", "2x2x2")),
         ("h100", ("h100", "1x1x1")),
         ("h200-16", ("h200", "1x2x8")),
     ],

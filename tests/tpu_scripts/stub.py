@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,8 @@ _OWN = ("TPU_", "SLURM_", "JAX_", "CUDA_")  # what the scripts read, or their ch
 
 # One line a call, arguments apart by \x1f. `describe` and `ssh` answer with the next line of a
 # file, and with the last one for ever. What is asked for or deleted changes the answer at once.
-# An exit code 255 is a connection that is lost.
+# An exit code 255 is a connection that is lost. Where there are folders in `hosts/`, what is sent
+# by ssh is run in each; with `drop` the connection to them is lost after so many seconds, once.
 _GCLOUD = r"""#!/usr/bin/env bash
 here=$(dirname "$0")/..
 line=$(printf '%s\x1f' "$@")
@@ -20,31 +22,78 @@ next() {
   head -n 1 "$here/$1"
   if (($(wc -l <"$here/$1") > 1)); then sed -i 1d "$here/$1"; fi
 }
+describe() {
+  echo "WARNING: noise" >&2
+  case "$1" in
+    NONE)
+      place="projects/p/locations/z/$3/$2"
+      echo "ERROR: (gcloud.compute.tpus) NOT_FOUND: Resource '$place' was not found." >&2
+      exit 1 ;;
+    ERROR*) printf '%b\n' "$1" >&2; exit 1 ;;
+    *) echo "$1" ;;
+  esac
+}
+on_hosts() {
+  local pids=() host
+  for host in "$here"/hosts/*; do
+    HOME=$host PATH=/usr/bin:/bin setsid bash -c "$1" &
+    pids+=($!)
+  done
+  if [[ $1 == *setsid* && -e $here/drop ]]; then
+    sleep "$(cat "$here/drop")"
+    rm "$here/drop"
+    for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done
+    exit 255
+  fi
+  trap 'for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done' EXIT
+  for pid in "${pids[@]}"; do wait "$pid" || exit; done
+  trap - EXIT
+  exit 0
+}
 case "$*" in
-  *"queued-resources describe"*)
-    answer=$(next queued)
-    if [[ $answer == NONE ]]; then echo "ERROR: NOT_FOUND: no such resource" >&2; exit 1; fi
-    if [[ $answer == DENIED ]]; then echo "ERROR: PERMISSION_DENIED: log in" >&2; exit 1; fi
-    echo "WARNING: noise" >&2
-    echo "$answer" ;;
-  *"tpu-vm describe"*) next node ;;
+  *"queued-resources describe"*) describe "$(next queued)" "$5" queuedResources ;;
+  *"tpu-vm describe"*) describe "$(next node)" "$5" nodes ;;
   *"queued-resources create"*)
     if [[ -s $here/after_create ]]; then cp "$here/after_create" "$here/queued"; fi
+    rm -f "$here/run"
+    touch "$here/bare"
     echo READY >"$here/node" ;;
   *"queued-resources delete"*) echo NONE >"$here/queued" ;;
-  *"tpu-vm ssh"*"ckl_run.lock"*)
-    echo "output of the run"
-    code=$(next exits)
-    # exit code 255 with a state: the machine goes away under the command
-    if [[ $code == 255:* ]]; then echo "${code#*:}" >"$here/queued"; exit 255; fi
-    exit "$code" ;;
-  *"tpu-vm ssh"*"ckl_run.exit"*) next status ;;
+  *"tpu-vm ssh"*"--command="*)
+    for command in "$@"; do [[ $command != --command=* ]] || break; done
+    command=${command#--command=}
+    if [[ -d $here/hosts && $command != *"pip install"* ]]; then on_hosts "$command"; fi
+    case "$command" in
+      *"echo bare"*)  # what a host has and does
+        if [[ -s $here/run ]]; then answer=$(next status); else answer=$(next before); fi
+        touch "$here/run"
+        case "$answer" in
+          lost) exit 255 ;;
+          other) echo "running 1-2-3" ;;
+          running) echo "running $(cat "$here/run")" ;;
+          *) if [[ -e $here/bare ]]; then echo bare; exit; fi
+             echo "ended $(cat "$here/run") $answer"
+        esac ;;
+      *setsid*)
+        echo "output of the run"
+        grep -oE '[0-9]+-[0-9]+-[0-9]+' <<<"$command" | head -n 1 >"$here/run"
+        code=$(next exits)
+        # exit code 255 with a state: the machine goes away under the command
+        if [[ $code == 255:* ]]; then echo "${code#*:}" >"$here/queued"; exit 255; fi
+        exit "$code" ;;
+      *"pip install"*)
+        code=$(next setup)
+        if [[ $code == 0 ]]; then rm -f "$here/bare"; fi
+        exit "$code" ;;
+    esac ;;
 esac
 """
 _ANSWERS = {
     "queued": ["NONE"],
     "after_create": ["ACTIVE"],
     "node": ["READY"],
+    "before": ["0"],
+    "setup": ["0"],
     "exits": ["0"],
     "status": ["1"],
 }
@@ -62,33 +111,39 @@ class Cloud:
         path.write_text(text)
         path.chmod(0o755)
 
-    def gcloud(
-        self,
-        queued=("NONE",),
-        after_create=("ACTIVE",),
-        node=("READY",),
-        exits=("0",),
-        status=("1",),
-    ):
-        """Puts `gcloud` there; each argument lists what it answers in turn."""
+    def gcloud(self, **answers):
+        """Puts `gcloud` there; each argument, of `_ANSWERS`, lists what it answers in turn.
+
+        `before` and `status` are of the hosts, before the command and after it was started: the
+        exit code of the last one, "running", "other" for another command, or "lost".
+        """
         self.put("gcloud", _GCLOUD)
-        answers = dict(
-            queued=queued, after_create=after_create, node=node, exits=exits, status=status
-        )
-        for name, lines in answers.items():
+        assert answers.keys() <= _ANSWERS.keys()
+        for name, lines in {**_ANSWERS, **answers}.items():
             (self.root / name).write_text("".join(f"{line}\n" for line in lines))
+
+    def start(self, script, *arguments, env=None):
+        """Starts a script of `tpu_scripts/`, as a terminal does: in a process group."""
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(_OWN)}
+        return subprocess.Popen(
+            [SCRIPTS / script, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**clean, "PATH": path, "TPU_POLL_SECONDS": "0", **(env or {})},
+        )
 
     def run(self, script, *arguments, env=None, timeout=60):
         """Runs a script of `tpu_scripts/`; returns the completed process."""
-        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(_OWN)}
-        return subprocess.run(
-            [SCRIPTS / script, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env={**clean, "PATH": path, "TPU_POLL_SECONDS": "0", **(env or {})},
-        )
+        process = self.start(script, *arguments, env=env)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def calls(self):
         """The recorded calls, each a list of arguments without "compute tpus"."""

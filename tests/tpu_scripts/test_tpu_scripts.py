@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,7 @@ def test_shellcheck_finds_nothing():
 def test_help_and_a_missing_setting(cloud, script):
     done = cloud.run(script, "--help")
     assert done.returncode == 0 and f"usage: {script} --name" in done.stdout
+    assert script != "run.sh" or "[--slices N] --stop" in done.stdout
     assert "--spot" in done.stdout and cloud.calls() == []
     done = cloud.run(script, "--name=pod", "--type=v4-32", *TRAIN, env={"TPU_ZONE": "z"})
     assert done.returncode == 2 and done.stdout == ""
@@ -54,6 +57,7 @@ def test_help_and_a_missing_setting(cloud, script):
     [
         (("--nmae=pod",), "there is no option --nmae; see --help."),
         (("--name",), "--name needs a value."),
+        (("--name", "--zone=z"), "--name needs a value, and --zone=z is an option."),
         (("pod",), "'pod' is not an option; the command to run comes after --."),
         ((*WHERE, "--attempts=many"), "--attempts is a number, not 'many'."),
         ((*WHERE, *TRAIN), "give --type (or the variable TPU_TYPE)."),
@@ -155,12 +159,25 @@ def test_a_request_that_fails_at_once_is_not_repeated_for_ever(cloud):
 
 
 @pytest.mark.parametrize("script", ["create.sh", "run.sh", "delete.sh"])
-def test_an_error_of_the_cloud_is_passed_on(cloud, script):
-    cloud.gcloud(queued=["DENIED"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ERROR: (gcloud) PERMISSION_DENIED: log in\nas somebody.",
+        "ERROR: (gcloud) NOT_FOUND: The zone 'us-central9-z' was not found.",
+        "ERROR: python3: command not found",
+    ],
+)
+def test_an_error_of_the_cloud_is_passed_on_whole(cloud, script, error):
+    cloud.gcloud(queued=[error.replace("\n", "\\n")])
     done = cloud.run(script, *FULL, *TRAIN)
     assert done.returncode == 2
-    assert f"{script}: gcloud cannot say the state of pod: ERROR: PERMISSION_DENIED" in done.stderr
+    assert done.stderr == f"{script}: gcloud cannot say the state of pod: {error}\n"
     assert cloud.did() == []
+
+
+def test_what_is_no_error_in_name_is_shown_too(cloud):
+    cloud.put("gcloud", "#!/bin/sh\necho python is missing >&2; exit 1\n")
+    assert "the state of pod: python is missing\n" in cloud.run("delete.sh", *WHERE).stderr
 
 
 def test_setup_sends_the_commit_to_every_host(cloud):
@@ -205,14 +222,15 @@ def test_run_sends_the_same_words_to_every_host(cloud, tmp_path):
     cloud.gcloud(queued=["ACTIVE"])
     done = cloud.run("run.sh", *FULL, *TRAIN)
     assert done.returncode == 0 and "output of the run" in done.stdout
-    assert cloud.did() == ["ssh"], "a TPU that is there is not set up again"
-    (call,) = [call for call in cloud.calls() if call[1] == "ssh"]
+    assert cloud.did() == ["ssh", "ssh"], "a TPU that is there is not set up again"
+    _, call = [call for call in cloud.calls() if call[1] == "ssh"]  # after the question
     assert "--worker=all" in call
     command = next(a for a in call if a.startswith("--command=")).removeprefix("--command=")
     # What a host does with it: the command sees its words as they were given.
     host = Host(tmp_path / "home", 'printf "<%s>" "$@" "$CKL_MULTIPROCESS"; exit 3')
     expected = "".join(f"<{word}>" for word in (*TRAIN[2:], "1"))
-    assert host.run(command) == (3, expected)
+    code, text = host.run(command)
+    assert code == 3 and text.endswith(f" 1 1\t{expected}")
     assert (host.home / "ckl_run.log").read_text() == expected
 
 
@@ -243,31 +261,95 @@ class Host:
         return process.returncode, out
 
 
-def commands(cloud, *arguments):
-    """What the hosts are told by `run.sh`."""
-    cloud.gcloud(queued=["ACTIVE"])
-    cloud.run("run.sh", *FULL, *arguments)
-    calls = [call for call in cloud.calls() if call[1] == "ssh"]
-    words = (word for call in calls for word in call if word.startswith("--command="))
-    return [word.removeprefix("--command=") for word in words]
+@pytest.fixture
+def pod(cloud):
+    """A pod whose hosts run what they are told; `pod(script)` makes two with this `t5x`."""
+
+    def make(script, count=2):
+        cloud.gcloud(queued=["ACTIVE"])
+        return [Host(cloud.root / "hosts" / str(i), script) for i in range(count)]
+
+    yield make
+    cloud.run("run.sh", *FULL, "--stop")
 
 
-def test_a_command_outlives_its_connection_and_is_attached_to_again(cloud, tmp_path):
-    start, stop = commands(cloud, *TRAIN) + commands(cloud, "--stop")[-1:]
-    host = Host(tmp_path / "home", "echo begun; trap 'echo saved; exit 143' TERM; sleep 30 & wait")
-    connection = host.start(start)
-    assert connection.stdout.readline() == "begun\n"
-    os.killpg(connection.pid, signal.SIGKILL)
-    other = commands(cloud, "--", "t5x", "eval")[-1]
-    assert host.run(other)[0] == 75  # one command at a time
-    connection = host.start(start)
-    assert connection.stdout.readline() == "begun\n"
-    assert host.run(stop)[0] == 0
-    assert connection.communicate(timeout=30)[0] == "saved\n" and connection.returncode == 143
-    assert (host.home / "ckl_run.log").read_text() == "begun\nsaved\n"
-    connection = host.start(other)  # the next prints its own lines alone
-    assert connection.stdout.readline() == "begun\n"
-    assert host.run(stop)[0] == 0 and connection.communicate(timeout=30)[0] == "saved\n"
+def runs(cloud):
+    """What the hosts were told that starts a command or attaches to it."""
+    return [call[4] for call in cloud.calls() if call[1] == "ssh" and "setsid" in call[4]]
+
+
+def rest(process):
+    """What it still prints, on both streams; `communicate` would lose what `readline` has read."""
+    killer = threading.Timer(30, os.killpg, (process.pid, signal.SIGKILL))
+    killer.start()
+    out, err = process.stdout.read(), process.stderr.read()
+    process.wait()
+    killer.cancel()
+    return out, err
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_command_outlives_its_connection_and_is_attached_to_again(cloud, pod):
+    pod("echo begun; trap 'echo saved; exit 143' TERM; sleep 30 & wait")
+    (cloud.root / "drop").write_text("1")  # the connection is lost after a second
+    first = cloud.start("run.sh", *FULL, *TRAIN)
+    assert [first.stdout.readline() for _ in "ab"] == ["begun\n", "begun\n"]
+    wait_for(lambda: len(runs(cloud)) == 2)
+    other = cloud.run("run.sh", *FULL, "--", "t5x", "eval")  # one command at a time
+    assert other.returncode == 2 and "another command is running on pod; see" in other.stderr
+    stop = cloud.run("run.sh", *WHERE, "--stop")
+    assert (stop.returncode, stop.stdout) == (0, "The command on pod was told to stop.\n")
+    out, err = rest(first)
+    assert out == "saved\nsaved\n", "what was printed before comes again"
+    assert first.returncode == 143 and "the command was stopped" in err and "failed" not in err
+    assert err.count("the connection to pod was lost; the command goes on there") == 1
+    stop = cloud.run("run.sh", *WHERE, "--stop")
+    assert (stop.returncode, stop.stderr) == (0, "")
+    assert stop.stdout == "No command is running on pod.\n"
+    second = cloud.start("run.sh", *FULL, *TRAIN)  # prints its own lines alone
+    assert second.stdout.readline() == "begun\n"
+    assert cloud.run("run.sh", *WHERE, "--stop").returncode == 0
+    assert rest(second)[0] == "begun\nsaved\nsaved\n"
+
+
+def test_the_same_line_attaches_again_after_ctrl_c(cloud, pod):
+    hosts = pod("seq 20; while [[ ! -e go ]]; do sleep 0.1; done; echo end; exit 5", count=1)
+    first = cloud.start("run.sh", *FULL, *TRAIN)
+    for i in range(1, 21):
+        assert first.stdout.readline() == f"{i}\n"
+    os.killpg(first.pid, signal.SIGINT)
+    said = rest(first)[1]
+    assert first.returncode == 130
+    assert "interrupted: the command goes on; the same line again attaches to it" in said
+    second = cloud.start("run.sh", *FULL, *TRAIN)
+    assert second.stdout.readline() == "11\n"
+    (hosts[0].home / "go").touch()
+    out, err = rest(second)
+    assert out == "".join(f"{i}\n" for i in range(12, 21)) + "end\n" and second.returncode == 5
+    assert "this command is running on pod already: attaching to it" in err
+    third = cloud.run("run.sh", *FULL, *TRAIN)  # it has ended: the same line runs it anew
+    assert third.returncode == 5 and third.stdout.startswith("1\n2\n")
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_command_may_end_while_nobody_is_connected(cloud, pod, code):
+    pod(f"echo one; sleep 2; echo two; exit {code}")
+    (cloud.root / "drop").write_text("1")
+    done = cloud.run("run.sh", *FULL, *TRAIN, env={"TPU_POLL_SECONDS": "3"})
+    assert (done.returncode, sorted(done.stdout.split())) == (code, ["one", "one", "two", "two"])
+    assert ("failed with exit code 7" in done.stderr) == bool(code)
+
+
+def test_what_a_command_leaves_running_is_not_taken_for_it(cloud, pod):
+    pod("sleep 20 & exit 6", count=1)
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 6 and "attaching" not in done.stderr
 
 
 def test_a_lost_connection_is_made_again(cloud):
@@ -275,8 +357,53 @@ def test_a_lost_connection_is_made_again(cloud):
     done = cloud.run("run.sh", *FULL, *TRAIN)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the connection to pod was lost; the command goes on there") == 2
-    runs = [c[4] for c in cloud.calls() if c[1] == "ssh" and "ckl_run.lock" in c[4]]
-    assert len(runs) == 3 and len(set(runs)) == 1 and cloud.did().count("create") == 0
+    assert len(runs(cloud)) == 3 and cloud.did().count("create") == 0
+
+
+def test_a_cloud_out_of_reach_is_waited_for_once_it_has_answered(cloud):
+    offline = r"ERROR: gcloud crashed (ServerNotFoundError)"
+    queued = ["ACTIVE", offline, offline, "ACTIVE"]
+    cloud.gcloud(queued=queued, exits=["255", "0"], status=["lost"] * 4 + ["running"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"the state of pod: {offline}\nAsking again until it can.") == 1
+    assert done.stderr.count("cannot be reached by ssh; trying again") == 4
+
+
+def test_ssh_that_never_worked_ends_the_tries(cloud):
+    cloud.gcloud(queued=["ACTIVE"], before=["lost"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 2 and "cannot be reached by ssh, 3 times; see above" in done.stderr
+    assert "goes on there" not in done.stderr and cloud.did() == ["ssh"] * 3
+
+
+def test_a_setup_that_fails_is_tried_again_and_said(cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED", "0"], setup=["1", "0"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("setting up pod failed; trying again") == 1
+    cloud.gcloud(setup=["1"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 2 and "setting up pod failed, 3 times; see above" in done.stderr
+    cloud.gcloud(queued=["ACTIVE"])  # the next finds nothing installed
+    (cloud.root / "calls").unlink()
+    assert cloud.run("run.sh", *FULL, *TRAIN).returncode == 0
+    assert cloud.did() == ["ssh", "scp", "ssh", "ssh", "ssh"]
+
+
+@pytest.mark.parametrize("script", ["create.sh", "run.sh"])
+def test_ctrl_c_in_the_queue_says_what_stays(cloud, script):
+    cloud.gcloud(after_create=["WAITING_FOR_RESOURCES"])
+    command = TRAIN * (script == "run.sh")
+    process = cloud.start(script, *FULL, *command, env={"TPU_POLL_SECONDS": "0.1"})
+    wait_for(lambda: len(cloud.calls()) > 4)
+    os.killpg(process.pid, signal.SIGINT)
+    said = rest(process)[1].splitlines()[-1]
+    assert process.returncode == 130
+    assert said == (
+        f"{script}: interrupted: what was asked for stays; this line again waits on, delete.sh "
+        "gives it back."
+    )
 
 
 @pytest.mark.parametrize("script", ["run.sh", "create.sh"])
@@ -290,15 +417,19 @@ def test_a_tpu_of_other_slices_is_not_deleted(cloud, script):
 
 def test_slices_reservations_networks_and_accounts(cloud):
     more = ("--slices=2", "--reserved", "--network=n", "--service-account=a@b", "--type=tpu7x-8")
+    more += ("--subnetwork=s", "--internal-ips")
     assert cloud.run("create.sh", *WHERE, *more).returncode == 0
     (create,) = [call for call in cloud.calls() if call[1] == "create"]
     assert create[3:5] == ["--node-prefix=pod", "--node-count=2"] and "--reserved" in create
+    assert {"--subnetwork=s", "--internal-ips"} <= set(create)
     assert {"--network=n", "--service-account=a@b", "--accelerator-type=tpu7x-8"} <= set(create)
     assert "--runtime-version=v2-alpha-tpu7-ubuntu2404" in create and "--spot" not in create
     cloud.gcloud(queued=["ACTIVE"], node=["READY"])
     (cloud.root / "calls").unlink()
     assert cloud.run("run.sh", *WHERE, *more, *TRAIN).returncode == 0
-    assert sorted(call[2] for call in cloud.calls() if call[1] == "ssh") == ["pod-0", "pod-1"]
+    calls = [call for call in cloud.calls() if call[1] == "ssh"]
+    assert sorted(call[2] for call in calls) == ["pod-0"] * 4 + ["pod-1"] * 4
+    assert all("--internal-ip" in call for call in calls)
     assert cloud.run("logs.sh", *WHERE, *more, "--slice=1").returncode == 0
     assert cloud.calls()[-1][2] == "pod-1"
     done = cloud.run("logs.sh", *WHERE, *more, "--slice=2")
@@ -320,17 +451,18 @@ def test_run_makes_a_preempted_tpu_again_and_repeats_the_command(cloud, state):
     done = cloud.run("run.sh", *FULL, *TRAIN)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("pod was preempted (exit code 255); making it again") == 2
-    again = ["delete", "create", "scp", "ssh", "ssh"]  # the first ssh is setup.sh
-    assert cloud.did() == ["ssh", *again, *again]
-    runs = [c[4] for c in cloud.calls() if c[1] == "ssh" and "ckl_run.lock" in c[4]]
-    assert len(runs) == 3 and len(set(runs)) == 1
+    # It is asked what it has, set up, asked again, and runs the command.
+    again = ["delete", "create", "ssh", "scp", "ssh", "ssh", "ssh"]
+    assert cloud.did() == ["ssh", "ssh", *again, *again]
+    assert len(runs(cloud)) == 3 and len(set(runs(cloud))) == 1
 
 
 def test_run_ends_with_the_failure_of_the_command(cloud):
-    cloud.gcloud(queued=["ACTIVE"], exits=["7"])
+    cloud.gcloud(queued=["ACTIVE"], exits=["7"], status=["7"])
     done = cloud.run("run.sh", *FULL, *TRAIN)
     assert done.returncode == 7 and "exit code 7 on a TPU that is ready" in done.stderr
-    assert cloud.did() == ["ssh", "ssh"]  # the second asks whether the command has ended
+    # What does it do, start, what does it do now, print what came meanwhile.
+    assert cloud.did() == ["ssh"] * 4
 
 
 def test_run_gives_up_after_so_many_preemptions(cloud):
@@ -343,7 +475,7 @@ def test_run_gives_up_after_so_many_preemptions(cloud):
 def test_a_second_command_is_refused(cloud):
     cloud.gcloud(queued=["ACTIVE"], exits=["75"])
     done = cloud.run("run.sh", *FULL, *TRAIN)
-    assert done.returncode == 2 and "a command is running on pod already" in done.stderr
+    assert done.returncode == 2 and "another command is running on pod" in done.stderr
 
 
 def test_logs_and_delete(cloud):

@@ -150,6 +150,52 @@ def test_a_mesh_whose_axes_cross_processes_equals_one(tiny, alone, tmp_path, cou
     assert_close(tmp_path / "run", alone)
 
 
+_LEAVES = """
+import sys, time
+from ckl_jax.parallel import processes
+index = int(sys.argv[2])
+processes.initialize(sys.argv[1], 2, index)
+assert processes.are_several()
+time.sleep(1.5 * index)  # the second takes longer to find what is wrong
+print("refused", flush=True)
+processes.leave(2)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_are_refused_abort_none(tmp_path):
+    where = f"localhost:{free_port()}"
+    members = [
+        subprocess.Popen(
+            [sys.executable, "-c", _LEAVES, where, str(i)],
+            text=True,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for i in range(2)
+    ]
+    ended = [(*member.communicate(timeout=120), member.returncode) for member in members]
+    assert [(out, code) for out, _, code in ended] == [("refused\n", 2)] * 2, ended
+    assert "another task died" not in str(ended)
+
+
+@pytest.mark.slow
+def test_several_processes_want_an_initial_model(tiny, tmp_path):
+    """And train it, where they are told so, as one."""
+    places = {"DATA_DIR": str(tmp_path / "world"), "INITIAL_DIR": str(tmp_path / "initial")}
+    argv = ["train", *tiny.argv("lora", tmp_path / "run", **places, PROBES=None, TRAIN_STEPS=5)]
+    group = Group(tiny, argv, tmp_path / "refused")
+    assert group.wait() == [2, 2] and not (tmp_path / "world").exists(), group.text()
+    assert group.text().count("does not train it on the way; first start") == 2
+    macros = {**places, "PROBES": None, "INITIAL_CHECKPOINT_PATH": None, "EPOCHS": 1}
+    first = ["train", *tiny.argv("initial", tmp_path / "initial", **macros)]
+    for words in (first, argv):
+        group = Group(tiny, words, tmp_path / words[1].removeprefix("--gin_file="))
+        assert group.wait() == [0, 0], group.text()
+    assert newest_step(tmp_path / "run") == 5
+
+
 @pytest.mark.slow
 def test_the_launcher_of_one_machine_starts_two(tiny, tmp_path):
     argv = tiny.argv("lora", tmp_path / "run", **SETTINGS, PROBES=None, TRAIN_STEPS=5)

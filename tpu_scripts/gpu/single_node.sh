@@ -44,7 +44,7 @@ while (($#)); do
     --*=*) set_option "${1%%=*}" "${1#*=}" ;;
     --*)
       set_option "$1" "${2-}"
-      (($# > 1)) || fail "$1 needs a value."
+      [[ ${2---} != --* ]] || fail "$1 needs a value${2:+, and $2 is an option}."
       shift
       ;;
     *) fail "'$1' is not an option; the command to run comes after --." ;;

@@ -6,12 +6,13 @@ which a training makes what it reads. It only fills in what is not there.
 
 import dataclasses
 import functools
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks, files
-from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
+from ckl_jax.checkpoints.restore import absolute, complete_steps, find_checkpoint
 from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS
 from ckl_jax.data.tasks.cached import find_task
 from ckl_jax.data.tasks.causal import prepare_rows
@@ -161,7 +162,7 @@ def make_inputs(
 
     Raises:
       UserError: there is no such world, the folder holds another, the run reads what is neither
-        there nor will be made, or a training failed.
+        there nor will be made, several processes lack the Initial model, or a training failed.
     """
     names = {"INITIAL_DIR": initial_dir, "INITIAL_CHECKPOINT_PATH": initial, "PROBE_DIR": probe_dir}
     checks.require_text(DATA_DIR=data_dir, **{k: x for k, x in names.items() if x is not None})
@@ -183,6 +184,16 @@ def make_inputs(
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
         if not Path(probe_dir).is_dir():
             raise UserError(f"PROBE_DIR {probe_dir} is no folder; give that of the probes' files.")
+    lacks_initial = initial is not None and initial == initial_dir and not _is_trained(initial)
+    macros = {"MODEL_DIR": initial_dir, "DATA_DIR": data_dir, **world}
+    if lacks_initial and processes.are_several():
+        # One process would train it, which needs devices that this one holds.
+        _, _, _, *words = t5x("train", initial_gin_files, macros)  # python -m ckl_jax
+        command = shlex.join(("t5x", *words))
+        raise UserError(
+            f"There is no Initial model in {initial_dir} yet, and a run of several processes does "
+            f"not train it on the way; first start, in the same manner or by one process: {command}"
+        )
     with files.locked(data_dir, wait=True):
         _check_world(data_dir, world)  # that another process may have made by now
         if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
@@ -193,10 +204,7 @@ def make_inputs(
             sources = {name: _documents(Path(data_dir), name) for name in tasks}
             form = {"packed": rows.packed, "legacy": rows.legacy}
             prepare_rows(sources, rows.folder, Vocabulary(path), rows.length, **form)
-    if initial is None or initial != initial_dir or _is_trained(initial_dir):
-        return None
-    macros = {"MODEL_DIR": initial_dir, "DATA_DIR": data_dir, **world}
-    return functools.partial(_train_initial, initial_gin_files, macros)
+    return functools.partial(_train_initial, initial_gin_files, macros) if lacks_initial else None
 
 
 def _documents(data_dir: Path, task: str) -> Path:
@@ -230,7 +238,7 @@ def _check_world(data_dir: str, world: dict[str, Any]) -> None:
 
 
 def _is_trained(path: str) -> bool:
-    return (Path(path) / "summary.json").exists() and bool(complete_steps(path))
+    return (absolute(path) / "summary.json").exists() and bool(complete_steps(path))
 
 
 def _train_initial(gin_files: Sequence[str], macros: dict[str, Any]) -> None:
