@@ -415,6 +415,7 @@ def test_an_unknown_task_is_named(world, capsys):
         ("_asserts", ("too long", "in checked (", ".py, line ")),
         ("_vocabulary", ("gone.model", "cannot be read")),
         ("_rates", ("num_input_examples",)),
+        ("_inputs", ("'targets' is text", "output_features", "seqio.preprocessors.tokenize")),
         ("x", ("Did you mean 'words_for_stock_gin'",)),
     ],
 )
