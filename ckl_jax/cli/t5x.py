@@ -391,7 +391,8 @@ def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
         example = _wrapped("  ", example, "      ").replace("\n", " \\\n")
         parts.append(f"for example:\n{example}")
     lines = "\n".join(_wrapped(f"  --gin.{macro + '=':26}", text) for macro, text in macros)
-    parts.append(f"macros often set ({name or 'train'}):\n{lines}")
+    stem = "T5X's files have macros of their own, named at the head of each of t5x/configs/runs/."
+    parts.append(f"macros often set ({name or 'train'}):\n{lines}\n{_wrapped('  ', stem)}")
     groups: dict[str, list[str]] = {}
     for file in gin_files.bundled_files():
         folder, _, base = file.rpartition("/")
@@ -451,8 +452,13 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
             stop_together=name == "train",
         )
     processes.set_data_folders(args.tfds_data_dir, _split(args.seqio_additional_cache_dirs))
+    runs = ("pretrain", "finetune") if name == "train" else (name,)
     for_t5x = mode.t5x_entry and gin_config.Alternative(
-        mode.t5x_entry, mode.t5x_call, gin_scan.Scan.is_for_t5x, names.install
+        mode.t5x_entry,
+        mode.t5x_call,
+        gin_scan.Scan.is_for_t5x,
+        names.install,
+        tuple(f"t5x/configs/runs/{run}.gin" for run in runs),
     )
     try:
         result = gin_config.run(
@@ -468,7 +474,8 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
             **arguments,
         )
     except gin_scan.UnsetMacro as e:
-        takes = dict(mode.macros).get(e.macro)
+        # A default that it would have in other files is not the one here.
+        takes = dict(mode.macros).get(e.macro, "").partition("; default")[0]
         raise UserError(f"{e} It takes: {takes}." if takes else str(e)) from e
     if args.dry_run:
         print(result)

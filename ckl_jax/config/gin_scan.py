@@ -7,6 +7,7 @@ the first import. This walk over the parsed statements knows the file and line o
 import dataclasses
 import re
 import tokenize
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors
 
 COMMAND_LINE = "the command line"
+_A_MODEL = {True: "t5x/examples/t5/t5_1_1/small.gin", False: "models/t5_1_1_small.gin"}  # for T5X
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,11 +153,13 @@ def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
         value = macros[name].value if name in macros else None
         if name != "gin.REQUIRED" and (name not in macros or _required(value)):
             where = macros[name].where if name in macros else user.where
-            raise UnsetMacro(
-                name,
-                f"The macro {name} is not set ({where} needs it); add --gin.{name}=VALUE (text in "
-                f"two kinds of quotes: --gin.{name}=\"'text'\") or set it in a gin file.",
+            todo = (
+                f"add --gin.{name}=VALUE (text in two kinds of quotes: --gin.{name}=\"'text'\") or "
+                "set it in a gin file."
             )
+            if name == "MODEL":
+                todo = f"include a model's gin file, such as '{_A_MODEL[result.is_for_t5x()]}'."
+            raise UnsetMacro(name, f"The macro {name} is not set ({where} needs it); {todo}")
     for binding in {b.name: b for b in result.bindings}.values():
         if _required(binding.value) and binding.name not in set_later:
             raise UserError(
@@ -173,8 +177,31 @@ def _check_command_line(result: Scan) -> None:
         if b.where == COMMAND_LINE and not b.parameter and b.name not in known:
             raise UserError(
                 f"--gin.{b.name}: the gin files use no macro {b.name!r}."
-                + (nearest(b.name, known) or _listed(known))
+                + (_instead(b.name, known, result) or _listed(known))
             )
+
+
+def warn_of_unused(result: Scan) -> None:
+    """Warns of macros that a user's file sets and nothing uses: typos, and other run files' macros.
+
+    Bundled files set what only some methods use, and with them the `config.gin` of a run.
+    """
+    used = {m.name for b in result.bindings for m in parts_of(b.value, Macro)}
+    for b in result.bindings:
+        path = Path(b.where.rpartition(", line ")[0] or "config.gin")
+        own = path.name != "config.gin" and not path.is_relative_to(gin_files.BUNDLED)
+        if own and not b.parameter and b.name not in used:
+            hint = _instead(b.name, used, result)
+            warnings.warn(f"{b.where}: no gin file uses the macro {b.name}.{hint}", stacklevel=2)
+
+
+def _instead(macro: str, known: Collection[str], result: Scan) -> str:
+    """What may be meant by a macro that nothing uses."""
+    for b in result.bindings:
+        if b.parameter == macro.lower():
+            return f" Bind {b.name} in its place."
+    # MODEL_DIR is no misspelt MODEL.
+    return nearest(macro, [name for name in known if not macro.startswith(f"{name}_")])
 
 
 def _listed(names: set[str]) -> str:

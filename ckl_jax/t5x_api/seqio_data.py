@@ -145,6 +145,11 @@ class TaskStream:
         )
         self._dataset = dataset.batch(self._rows, drop_remainder=True).prefetch(4)
         self._explained = functools.partial(explained_task, cfg)
+        # Here, so that a row that the task fails on is told before anything is compiled.
+        with self._explained():
+            first = next(iter(self._dataset), None)
+        if first is None:  # repeated without end and `drop_remainder`: no examples came
+            raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
         self._position = _Position(f"{cfg} {seed} {self._rows} {self._dataset.element_spec}")
 
     def __len__(self) -> int:
@@ -166,18 +171,13 @@ class TaskStream:
           start_step: batches that have been read.
           folder, step: what `save_position` was given then; None reads those batches again.
         """
-        empty = True
         with self._explained():
             iterator = iter(self._dataset)
             if start_step and not self._position.restore(iterator, folder, step):
                 self._read_again(iterator, start_step)
             self._position.iterator = iterator
             for batch in iterator:
-                empty = False
                 yield {name: np.asarray(value, dtype_of(name)) for name, value in batch.items()}
-        # Repeated without end and `drop_remainder`: no batch at all means that no examples came.
-        if empty:
-            raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
 
     def save_position(self, folder: str, step: int) -> None:
         """Saves the state of the iterator for the checkpoint of `step` in `folder`."""
@@ -251,10 +251,12 @@ def dtype_of(name: str) -> Any:
 
 
 class StreamPlan:
-    """The counterpart of `data.epochs.EpochPlan` for an endless stream: one epoch."""
+    """The counterpart of `data.epochs.EpochPlan` for an endless stream of unknown epochs."""
+
+    epochs = None
 
     def __init__(self, batch_size: int, total_steps: int):
-        self.batch_size, self.total_steps, self.epochs = batch_size, total_steps, 1
+        self.batch_size, self.total_steps = batch_size, total_steps
         self.steps_per_epoch = [total_steps]
 
     def is_last_of_epoch(self, step: int) -> bool:
@@ -285,7 +287,9 @@ def check_vocabulary(cfg: Any, model: Any) -> None:
 
 def _same(theirs: Any, vocabulary: Any) -> bool:
     """Whether two vocabularies, of SeqIO's kind or this project's, are equal."""
-    if theirs == vocabulary:
+    # SeqIO compares the paths of SentencePiece models, and one file has many spellings.
+    model = getattr(theirs, "sp_model", None)
+    if theirs == vocabulary or (model and model == getattr(vocabulary, "sp_model", None)):
         return True
     # The same SentencePiece file through two classes has one digest.
     digest = digest_of(vocabulary)
@@ -353,6 +357,9 @@ class TaskInputs:
         cfg = self._cfg
         task = get_task(cfg.mixture_or_task_name)
         check_split(cfg)
+        if "inputs" not in task.output_features:
+            raise UserError(f"Task {cfg.task_name!r} has no output feature 'inputs'.")
+        with_targets = "targets" in task.output_features
         with explained_task(cfg):
             # The task itself, not `seqio.get_dataset`: no feature converter, and the pretokenized
             # text stays.
@@ -364,13 +371,13 @@ class TaskInputs:
                 num_epochs=1,
                 seed=cfg.seed,
             )
-            return [_example(row) for row in dataset.as_numpy_iterator()]
+            return [_example(row, with_targets) for row in dataset.as_numpy_iterator()]
 
 
-def _example(row: Mapping[str, Any]) -> Example:
+def _example(row: Mapping[str, Any], with_targets: bool) -> Example:
     shown = {name: _text(row[name]) for name in _PRETOKENIZED if name in row}
-    targets = row.get("targets")
-    return Example(shown, row["inputs"].tolist(), None if targets is None else targets.tolist())
+    # Where they are no output feature, targets may be there as what they were before tokenization.
+    return Example(shown, row["inputs"].tolist(), row["targets"].tolist() if with_targets else None)
 
 
 def _text(value: Any) -> str:

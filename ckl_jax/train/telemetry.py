@@ -117,11 +117,11 @@ class Telemetry:
 
     def evaluated(self, step: int, scores: Mapping[str, Mapping[str, float]]) -> None:
         """Writes the scores of an evaluation, {split: {name: score}}, and prints the main ones."""
-        epoch = self._run.epoch(step)
+        epoch = self._epoch(step)
         for split, values in scores.items():
-            self._writer.write(split, step, {"epoch": epoch, **values})
+            self._writer.write(split, step, {**epoch, **values})
         if scores:
-            self.bar.say(_in_a_line(step, epoch, scores))
+            self.bar.say(_in_a_line({"step": step, **epoch}, scores))
         flat = {f"{split}/{n}": x for split, values in scores.items() for n, x in values.items()}
         self._newest["scores"] = (step, flat)
 
@@ -139,9 +139,9 @@ class Telemetry:
 
     def _log(self, fetched: Fetched) -> None:
         step, values, seconds = fetched
-        run, epoch = self._run, self._run.epoch(fetched.step)
+        run, epoch = self._run, self._epoch(step)
         tokens = int(values["tokens"])
-        self.bar.update(step, seconds=seconds, epoch=epoch, loss=values["loss"], tokens=tokens)
+        self.bar.update(step, seconds=seconds, loss=values["loss"], tokens=tokens, **epoch)
         if not np.isfinite(values["loss"]) or not np.isfinite(values["gradient_norm"]):
             # The step is some behind the newest one; no checkpoint was saved since, for saving
             # waits for all metrics.
@@ -154,12 +154,17 @@ class Telemetry:
         due = step % self._log_period == 0 or step == run.total_steps
         if due or (run.metrics.at_boundaries and self._is_boundary(step)):
             # The update that made step n used the rate of n - 1, the state's number before it.
-            row = {"learning_rate": float(run.rate(step - 1)), "epoch": epoch}
+            row = {"learning_rate": float(run.rate(step - 1)), **epoch}
             row |= self._speed() | run.metrics.row(self._steps, run.source.plan.batch_size)
             self._writer.write("train", step, row | self._once)
             # Kept for the checkpoint of this step, whose metadata hold it.
             self._newest["row"] = (step, {f"train/{name}": value for name, value in row.items()})
             self._once, self._steps = {}, []
+
+    def _epoch(self, step: int) -> dict[str, int]:
+        """{"epoch": of the step}; {} of a stream, whose number of rows is not known."""
+        known = self._run.source.plan.epochs is not None
+        return {"epoch": self._run.epoch(step)} if known else {}
 
     def _speed(self) -> dict[str, float]:
         seconds, tokens = self.bar.seconds_per_step, self.bar.tokens_per_second or 0.0
@@ -171,14 +176,15 @@ def _clocks() -> tuple[float, float]:
     return time.monotonic(), time.process_time()
 
 
-def _in_a_line(step: int, epoch: int, scores: Mapping[str, Mapping[str, float]]) -> str:
-    """One line for an evaluation: the main score of each split."""
+def _in_a_line(at: Mapping[str, int], scores: Mapping[str, Mapping[str, float]]) -> str:
+    """One line for an evaluation `at` a step (and epoch): the main score of each split."""
     parts = []
     for split, values in scores.items():
         name = next((n for n in _FIRST if n in values), next(iter(values), None))
         if name is not None:
             parts.append(f"{split.rpartition('/')[2]} {name} {values[name]:.2f}")
-    return f"after step {step}, epoch {epoch}: {', '.join(parts)}"
+    place = ", ".join(f"{name} {number}" for name, number in at.items())
+    return f"after {place}: {', '.join(parts)}"
 
 
 class Profile:

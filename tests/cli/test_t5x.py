@@ -67,7 +67,13 @@ def test_help_lists_modes_flags_macros_and_files(capsys, monkeypatch):
     monkeypatch.setattr(gin_files, "bundled_files", lambda: ["models/a.gin", "models/b.gin"])
     assert t5x.main(["train", "--help"]) == 0
     out = capsys.readouterr().out
-    for text in ("--gin_file", "--gin.MODEL_DIR=", "models/\n    a.gin  b.gin", "--process_index"):
+    for text in (
+        "t5x/configs/runs/.",
+        "--gin_file",
+        "--gin.MODEL_DIR=",
+        "models/\n    a.gin  b.gin",
+        "--process_index",
+    ):
         assert text in out
     assert t5x.main([]) == 2
 

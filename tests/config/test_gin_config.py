@@ -135,15 +135,39 @@ def test_config_text_parses_again(tmp_path):
 def test_unknown_files_and_macros_name_the_nearest():
     assert "Did you mean 'job.gin'" in error("jobs.gin")
     assert "Did you mean 'experiments/ckl_lora.gin'" in error("ckl_lora_.gin")
+    assert "Bind gin_example.train.total_steps" in error("job.gin", SET_DIR, "TOTAL_STEPS = 3")
+    assert "mean 'MODEL'" not in error("job.gin", SET_DIR, "MODEL_DIRECTORY_ = 3")
     message = error("job.gin", SET_DIR, "TRAIN_STEP = 3")
     assert "--gin.TRAIN_STEP" in message and "Did you mean 'TRAIN_STEPS'" in message
     assert "They use DROPOUT_RATE, MODEL, MODEL_DIR" in error("job.gin", SET_DIR, "ZZZ = 3")
+
+
+def test_a_macro_of_a_file_that_nothing_uses_is_told(bundled, tmp_path):
+    text = "include 'job.gin'\nTRAIN_STEP = 3\nTOTAL_STEPS = 4\nMODEL_DI = 'x'\nZZZ = 1\n"
+    (tmp_path / "work/own.gin").write_text(text)
+    with pytest.warns(UserWarning) as told:
+        assert run("own.gin", SET_DIR)[3] == 5
+    messages = [str(w.message).removeprefix(f"{tmp_path}/work/own.gin, ") for w in told]
+    assert messages == [
+        "line 2: no gin file uses the macro TRAIN_STEP. Did you mean 'TRAIN_STEPS'?",
+        "line 3: no gin file uses the macro TOTAL_STEPS. Bind gin_example.train.total_steps in its "
+        "place.",
+        "line 4: no gin file uses the macro MODEL_DI. Did you mean 'MODEL_DIR'?",
+        "line 5: no gin file uses the macro ZZZ.",
+    ]
+    # What a run wrote has the macros of bundled files, which some methods do not use.
+    (tmp_path / "work/config.gin").write_text(text)
+    (bundled / "ours.gin").write_text(text)
+    assert run("config.gin", SET_DIR) == run("ours.gin", SET_DIR)  # warnings are errors
 
 
 def test_an_unset_macro_is_named_with_its_file(bundled):
     message = error("job.gin")
     assert re.search(r"The macro MODEL_DIR is not set \(.*job.gin, line 5 needs it\)", message)
     assert "--gin.MODEL_DIR=\"'text'\"" in message
+    (bundled / "models/small.gin").write_text("")
+    assert "include a model's gin file, such as 'models/" in error("job.gin", SET_DIR)
+    (bundled / "models/small.gin").write_text(MODEL)
     message = error(write(bundled, "gin_example.train.note = %NOTE\n"), SET_DIR)
     assert "NOTE is not set" in message and "mine.gin, line 3" in message
     message = error(write(bundled, "gin_example.train.note = %gin.REQUIRED\n"), SET_DIR)

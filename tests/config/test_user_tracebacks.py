@@ -106,9 +106,7 @@ def test_a_module_that_a_gin_file_imports_fails(tmp_path, monkeypatch, capsys, m
     name = f"tasks_{abs(hash(said))}"
     path = tmp_path / f"{name}.py"
     path.write_text(module)
-    (tmp_path / "my.gin").write_text(
-        f"from __gin__ import dynamic_registration\nimport {name}\nX = 1\n"
-    )
+    (tmp_path / "my.gin").write_text(f"from __gin__ import dynamic_registration\nimport {name}\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     assert t5x.main(["train", f"--gin_file={tmp_path / 'my.gin'}"]) == 2
     assert said.format(path) in capsys.readouterr().err

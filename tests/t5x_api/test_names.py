@@ -300,6 +300,47 @@ def test_precompile_reads_stock_gin_files(tiny, tmp_path, gin_file, capsys):
     assert "FLOP" in capsys.readouterr().out
 
 
+MODEL_FILE = "--gin_file=t5x/examples/t5/t5_1_1/tiny.gin"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (
+            ["train", MODEL_FILE, "--gin.MODEL_DIR='x'"],
+            "set nothing of train(): a run file is missing; include 't5x/configs/runs/pretrain.gin'"
+            " or 't5x/configs/runs/finetune.gin' above the macros",
+        ),
+        (
+            ["eval", MODEL_FILE],
+            "set nothing of evaluate(): a run file is missing; include 't5x/con",
+        ),
+        (
+            ["train", "--gin_file=t5x/configs/runs/pretrain.gin"],
+            "MODEL is not set ({runs}/pretrain.gin, line 26 needs it); include a model's gin file, "
+            "such as 't5x/examples/t5/t5_1_1/small.gin'.",
+        ),
+        (
+            [
+                *("eval", MODEL_FILE, "--gin_file=t5x/configs/runs/eval.gin"),
+                *("--gin.MIXTURE_OR_TASK_NAME='x'", "--gin.CHECKPOINT_PATH='x'"),
+                "--gin.DROPOUT_RATE=0.1",
+            ],
+            "or set it in a gin file. It takes: 'folder'.",
+        ),
+        (
+            ["train", MODEL_FILE, "--gin_file=pretrain.gin", "--gin.EVAL_PERIOD=7"],
+            "no macro 'EVAL_PERIOD'. Bind train_script.train.eval_period in its place.",
+        ),
+    ],
+)
+def test_what_a_t5x_file_lacks_is_said_in_its_own_terms(capsys, argv, said):
+    assert t5x.main(argv) == 2
+    error = capsys.readouterr().err
+    assert said.format(runs=gin_files.BUNDLED / "t5x/configs/runs") in error
+    assert "Did you mean 'MODEL'" not in error and error.count("\n") == 1
+
+
 def test_a_module_that_is_not_offered_is_named_with_its_place(tiny, tmp_path, gin_file, capsys):
     imports = "import __main__ as train_script\nfrom t5x import export"
     assert t5x.main(["train", gin_file(imports), *macros(tiny, tmp_path, 1)]) == 2

@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps, restore_params
 from ckl_jax.cli import t5x
+from ckl_jax.errors import UserError
 from ckl_jax.t5x_api import names, seqio_data
+from ckl_jax.train import train
 from ckl_jax.trees.paths import flatten
 
 pytestmark = pytest.mark.slow  # importing SeqIO takes many seconds
@@ -103,18 +106,20 @@ def no_dict(targets, predictions):
     return 0.5
 
 
-def add(suffix, before=(), metric=exact, vocabulary=VOCABULARY):
+def add(suffix, before=(), metric=exact, vocabulary=VOCABULARY, names=("inputs", "targets")):
     seqio.TaskRegistry.add(
         {name!r} + suffix,
         source=seqio.TextLineDataSource({{s: file for s in ("train", "test")}}),
         preprocessors=[
             split, *before, seqio.preprocessors.tokenize, seqio.preprocessors.append_eos,
         ],
-        output_features={{n: seqio.Feature(vocabulary) for n in ("inputs", "targets")}},
+        output_features={{n: seqio.Feature(vocabulary) for n in names}},
         metric_fns=[metric],
     )
 
 
+add("_inputs", names=["inputs"])
+add("_targets", names=["targets"])
 add("_feature", [no_such_feature])
 add("_running", [fails_while_it_runs])
 add("_at_once", [fails_at_once])
@@ -235,6 +240,7 @@ def test_training_streams_and_goes_on_where_it_was(world, trained, how, monkeypa
         assert (whole[path] == halved[path]).all(), path
     rows = [json.loads(line) for line in open(f"{trained}/metrics.jsonl")]
     assert [r["step"] for r in rows if r["split"].startswith("training_eval/")] == [4, 8]
+    assert all("epoch" not in row for row in rows)  # of a stream no one knows it
 
 
 def test_a_checkpoint_tells_the_vocabulary_of_seqio(world, trained):
@@ -296,6 +302,47 @@ infer_script.infer.mode = '{}'
     lines = (world[0] / "beams" / file.format("predict_with_aux")).read_text().splitlines()
     beams = [json.loads(line)["aux"]["scores"] for line in lines]
     assert greedy != beams  # the binding of a method of the model counts
+
+
+def test_a_task_of_inputs_alone_is_inferred(world, trained, capsys):
+    out = world[0] / "inputs"
+    macros = [
+        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
+        ("INFER_OUTPUT_DIR", str(out)),
+        ("MIXTURE_OR_TASK_NAME", f"{world[1]}_inputs"),  # its targets stay text
+    ]
+    assert run(world, "infer", "infer", "utils.DatasetConfig.batch_size = 8", macros) == 0
+    lines = (out / f"{world[1]}_inputs-predict.jsonl-00000-of-00001").read_text().splitlines()
+    assert len(lines) == 16
+    more = "utils.DatasetConfig.batch_size = 8\ninfer_script.infer.mode = 'score'"
+    assert run(world, "infer", "infer", more, macros) == 2
+    assert "inputs without targets" in capsys.readouterr().err
+    macros[2] = ("MIXTURE_OR_TASK_NAME", f"{world[1]}_targets")
+    assert run(world, "infer", "infer", "utils.DatasetConfig.batch_size = 8", macros) == 2
+    assert "has no output feature 'inputs'" in capsys.readouterr().err
+
+
+def test_a_vocabulary_is_the_same_by_any_spelling_of_its_path(world, monkeypatch):
+    import seqio
+
+    folder = world[0]
+    monkeypatch.chdir(folder)
+    (folder / "link.model").symlink_to(folder / "spm.model")
+
+    def check(path, extra_ids=0):
+        task = types.SimpleNamespace(
+            name="t", output_features={"inputs": seqio.Feature(vocabulary(path, extra_ids))}
+        )
+        cfg = types.SimpleNamespace(mixture_or_task_name=task, task_name="t")
+        seqio_data.check_vocabulary(cfg, model)
+
+    vocabulary = seqio.SentencePieceVocabulary
+    mine = vocabulary(str(folder / "spm.model"))
+    model = types.SimpleNamespace(input_vocabulary=mine, output_vocabulary=mine)
+    for path in ("spm.model", f"{folder}//spm.model", f"{folder}/link.model"):
+        check(path)
+    with pytest.raises(UserError, match="is not the model's"):
+        check("spm.model", extra_ids=3)
 
 
 def test_all_decodes_are_written_worst_first(world, trained):
@@ -368,11 +415,13 @@ def test_an_unknown_task_is_named(world, capsys):
         ("_asserts", ("too long", "in checked (", ".py, line ")),
         ("_vocabulary", ("gone.model", "cannot be read")),
         ("_rates", ("num_input_examples",)),
+        ("_inputs", ("'targets' is text", "output_features", "seqio.preprocessors.tokenize")),
         ("x", ("Did you mean 'words_for_stock_gin'",)),
     ],
 )
-def test_an_error_in_a_task_is_one_sentence(world, capsys, suffix, words):
+def test_an_error_in_a_task_is_one_sentence(world, capsys, monkeypatch, suffix, words):
     name = world[1] + suffix
+    monkeypatch.setattr(train, "_compile", lambda *given: pytest.fail("it compiled first"))
     macros = [
         ("MODEL_DIR", str(world[0] / f"no{suffix}")),
         ("TRAIN_STEPS", 8),
