@@ -38,9 +38,11 @@ def quiz(
       templates: Templates of a relation, at most.
       instances: Facts of a relation, at most.
     """
+    from ckl_jax.data.facts.dated_facts import check_day
     from ckl_jax.world.ckl import open_world
     from ckl_jax.world.quiz import write_quiz
 
+    date = check_day(date, "--date") if date is not None else None
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
     with claimed_folder(out, "ckl data quiz", overwrite):
         counts = write_quiz(world, out, date, templates, instances)

@@ -21,8 +21,7 @@ from ckl_jax.train import compile_cache, setup
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
 
-# By its whole path: the folder that is opened may have a file of that name.
-JOB = str(gin_files.BUNDLED / "jobs" / "open_model.gin")
+JOB = "jobs/open_model.gin"
 _HUGGING_FACE = "config.json"  # which a MODEL_DIR of this library has not
 
 
@@ -113,18 +112,25 @@ def _open_run(
     )
 
 
+def _bundled(name: str) -> str:
+    """The whole path of a bundled gin file: other folders may have one of its name."""
+    path = gin_files.BUNDLED / name
+    return str(path) if path.is_file() else name
+
+
 def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
     """The gin files that describe the model of a run."""
     from ckl_jax.config import gin_config
 
+    job = _bundled(JOB)
     if (run / "config.gin").exists():
-        return [str(run / "config.gin"), JOB]
+        return [str(run / "config.gin"), job]
     if (run / "model.gin").exists():
         path = str(run / "model.gin")
         # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
         # architecture's own gin file builds it.
         bound = gin_config.load([path], trusted=trusted).selectors()  # imports its modules
-        return [architectures.of_gin_names(bound, path).gin_file, path, JOB]
+        return [_bundled(architectures.of_gin_names(bound, path).gin_file), path, job]
     raise UserError(
         f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
         "such a folder, or one from Hugging Face with config.json."

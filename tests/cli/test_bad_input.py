@@ -82,6 +82,7 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"t5.T5Config.vocab_size": 64}, "ids but T5Config.vocab_size is 64; set it to"),
         ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE=32"),
         ({"NUM_MICROBATCHES": 0}, "NUM_MICROBATCHES is 0; give 1 or more"),
+        ({"EPOCHS": 10**9}, "EPOCHS is 1000000000; give 1,000,000 or less"),
         ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"MESH_SHAPE": {"modle": 1}}, "Did you mean 'model'?"),
         ({"INITIAL_CHECKPOINT_PATH": "/no/such/run"}, "No checkpoint at /no/such/run"),

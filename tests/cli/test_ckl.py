@@ -145,6 +145,14 @@ def test_settings_are_keyword_only(module):
         assert all(field.kw_only for field in dataclasses.fields(settings)), settings
 
 
+@pytest.mark.parametrize("day", ["hello", "9999-99-99", "2019-02-30"])
+def test_a_dataset_is_of_a_day(day, tmp_path, capsys):
+    out = tmp_path / "quiz"
+    assert ckl.main(["data", "quiz", "--size", "tiny", "--date", day, "--out", str(out)]) == 2
+    assert f"--date is {day!r}; give a day as YYYY-MM-DD" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_dataset_of_others_is_not_written_over(tmp_path, capsys):
     (tmp_path / "metadata_relations.json").write_text("{}")
     assert ckl.main(["data", "quiz", "--size", "tiny", "--out", str(tmp_path)]) == 2
