@@ -43,7 +43,7 @@ else echo \"ended \$(cat ckl_run.id) \$(cat ckl_run.exit || echo 137)\"; fi 2>/d
 # keeps the shell that waits for the command alive when both are told to stop.
 remote() {
   local inner
-  inner="exec 9>ckl_run.lock; flock --nonblock 9; echo \$\$ >ckl_run.pid; trap : TERM
+  inner="exec 9>ckl_run.lock; flock --nonblock 9; echo $run >ckl_run.id; echo \$\$ >ckl_run.pid; trap : TERM
 $(printf '%q ' "${COMMAND[@]}") >>ckl_run.log 2>&1; echo \$? >ckl_run.exit"
   echo "cd; touch ckl_run.log; last=\$(wc -l <ckl_run.log)
 if [[ \$(cat ckl_run.id 2>/dev/null) != $run ]]; then
@@ -51,7 +51,6 @@ if [[ \$(cat ckl_run.id 2>/dev/null) != $run ]]; then
   first=\$((last + 1)); echo \$first >ckl_run.first; rm -f ckl_run.exit ckl_run.pid
   PATH=\$HOME/ckl_env/bin:\$PATH PYTHONPATH=\$HOME CKL_MULTIPROCESS=1 \
 setsid bash -c $(printf %q "$inner") </dev/null >/dev/null 2>&1 &
-  echo $run >ckl_run.id
   until [[ -s ckl_run.pid ]]; do sleep 0.1; done
 else
   first=\$(cat ckl_run.first); ((last - first < $1)) || first=\$((last - $1 + 1))

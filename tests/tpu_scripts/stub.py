@@ -13,7 +13,8 @@ _OWN = ("TPU_", "SLURM_", "JAX_", "CUDA_")  # what the scripts read, or their ch
 # One line a call, arguments apart by \x1f. `describe` and `ssh` answer with the next line of a
 # file, and with the last one for ever. What is asked for or deleted changes the answer at once.
 # An exit code 255 is a connection that is lost. Where there are folders in `hosts/`, what is sent
-# by ssh is run in each; with `drop` the connection to them is lost after so many seconds, once.
+# by ssh is run in each; with `drop` the connection to them is lost so many seconds after they
+# have printed, once.
 _GCLOUD = r"""#!/usr/bin/env bash
 here=$(dirname "$0")/..
 line=$(printf '%s\x1f' "$@")
@@ -40,15 +41,16 @@ on_hosts() {
     pids+=($!)
   done
   if [[ $1 == *setsid* && -e $here/drop ]]; then
+    for host in "$here"/hosts/*; do until [[ -s $host/ckl_run.log ]]; do sleep 0.1; done; done
     sleep "$(cat "$here/drop")"
     rm "$here/drop"
     for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done
     exit 255
   fi
-  trap 'for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done' EXIT
-  for pid in "${pids[@]}"; do wait "$pid" || exit; done
-  trap - EXIT
-  exit 0
+  trap 'for pid in "${pids[@]}"; do kill -KILL -- "-$pid"; done 2>/dev/null' EXIT
+  local code=0
+  for pid in "${pids[@]}"; do wait "$pid" || code=${code/#0/$?}; done
+  exit "$code"
 }
 case "$*" in
   *"queued-resources describe"*) describe "$(next queued)" "$5" queuedResources ;;
