@@ -2,7 +2,10 @@
 
     python -m tests.parity.update_answers updates/updates/0002
 
-Each candidate's sentence is scored in float32, after a BOS where the family has one.
+Each candidate's sentence is scored in float32, after a BOS where the family has one. A T5 reads the
+sentence with a sentinel for the candidate, which is scored with the sentinel behind it. Its token
+ids are this project's: transformers encodes what follows a sentinel as if after a space, which T5
+was not trained on (docs/fidelity.md).
 """
 
 import json
@@ -22,25 +25,54 @@ def answers(folder: Path, bos: int | None) -> dict[str, tuple[int, float]]:
     import torch
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "model")
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model").float().eval()
+    config = transformers.AutoConfig.from_pretrained(folder / "model")
+    kind = "Seq2SeqLM" if config.is_encoder_decoder else "CausalLM"
+    cls = getattr(transformers, f"AutoModelFor{kind}")
+    model = cls.from_pretrained(folder / "model").float().eval()
+    if config.is_encoder_decoder:
+        from ckl_jax.data.text.vocabularies import Vocabulary
+
+        tokenizer = Vocabulary(folder / "model" / "spiece.model", 100)
+    else:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "model")
     found = {}
     for line in (folder / "items.jsonl").read_text().splitlines():
         item = json.loads(line)
         around = item["text"][: item["start"]], item["text"][item["end"] :]
-        texts = [candidate.join(around) for candidate in item["candidates"]]
-        ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        rows = [torch.tensor([bos] * (bos is not None) + i) for i in ids]
-        batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # causal: no mask is needed
+        score = _of_t5 if config.is_encoder_decoder else _of_decoder
         with torch.no_grad():
-            log_probs = model(batch).logits.log_softmax(-1)
-        scores = [
-            found[: len(row) - 1].gather(1, row[1:, None]).sum().item()
-            for found, row in zip(log_probs, rows, strict=True)
-        ]
+            scores = score(model, tokenizer, around, item["candidates"], bos)
         best, second = sorted(scores, reverse=True)[:2]
         found[item["id"]] = scores.index(best), best - second
     return found
+
+
+def _of_decoder(model, tokenizer, around, candidates, bos) -> list[float]:
+    import torch
+
+    texts = [candidate.join(around) for candidate in candidates]
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    rows = [torch.tensor([bos] * (bos is not None) + i) for i in ids]
+    batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # causal: no mask is needed
+    log_probs = model(batch).logits.log_softmax(-1)
+    return [
+        found[: len(row) - 1].gather(1, row[1:, None]).sum().item()
+        for found, row in zip(log_probs, rows, strict=True)
+    ]
+
+
+def _of_t5(model, tokenizer, around, candidates, _) -> list[float]:
+    import torch
+
+    source = torch.tensor([[*tokenizer.encode("<extra_id_0>".join(around)), tokenizer.eos_id]])
+    targets = [f"<extra_id_0> {candidate} <extra_id_1>" for candidate in candidates]
+    rows = list(map(torch.tensor, tokenizer.encode_many(targets)))
+    labels = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    log_probs = model(input_ids=source.expand(len(rows), -1), labels=labels).logits.log_softmax(-1)
+    return [
+        found[1 : len(row)].gather(1, row[1:, None]).sum().item()
+        for found, row in zip(log_probs, rows, strict=True)
+    ]
 
 
 def agreement(folder: Path, bos: int | None) -> tuple[int, int, int]:
