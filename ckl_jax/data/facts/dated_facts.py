@@ -153,6 +153,8 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
         text_field(row, name, where)
         for name in (f"subject{kind_of_name}", "relation", f"object{kind_of_name}")
     )
+    if not row.keys() & {"valid_from", "valid_to"} and row.keys() & {"start", "end"}:
+        raise UserError(f"{where}: name the dates of the fact 'valid_from' and 'valid_to'.")
     days = {name: _date(row, name, where) for name in ("valid_from", "valid_to")}
     _in_order(*days.values(), where)
     kind = row.get("kind") or ""

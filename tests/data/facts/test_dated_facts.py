@@ -58,6 +58,10 @@ BAD = (
     (json.dumps(GOOD | {"valid_from": "soon"}), "field 'valid_from': 'soon' is not of the form"),
     (json.dumps(GOOD | {"valid_from": "2021-02-30"}), "'2021-02-30' is not of the form YYYY-MM-DD"),
     (json.dumps(GOOD | {"valid_from": "2021", "valid_to": "2020"}), "'valid_to' 2020 is before"),
+    (
+        '{"subject": "A", "relation": "P6", "object": "B", "start": "2020", "end": "2021"}',
+        "line 1: name the dates of the fact 'valid_from' and 'valid_to'",
+    ),
     (json.dumps(GOOD | {"kind": "ivnariant"}), "line 1: 'kind' is 'ivnariant'; it is one of"),
     (json.dumps(GOOD | {"object_aliases": "C"}), "'object_aliases' is 'C'; give a list"),
     (SNAPSHOT + '{"May": [["Q1", "B"]]}}', "'May' in 'objects'"),
