@@ -31,6 +31,7 @@ class Mode:
       call: "module:function" to call with the job's arguments in its place; "" is the job itself.
       upstream: T5X's module for `--runner=upstream`; "" if it has no such mode.
       overrides: gin statements after all others: macros that the mode does without.
+      defaults: gin statements of macros that files may leave open in this mode.
       example: a whole command, for the help.
       t5x_entry, t5x_call: the same two for gin files that are written for T5X.
     """
@@ -41,6 +42,7 @@ class Mode:
     call: str = ""
     upstream: str = ""
     overrides: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
     example: str = ""
     t5x_entry: str | None = None
     t5x_call: str | None = None
@@ -143,6 +145,7 @@ MODES = {
         upstream="t5x.main",
         # Neither changes a shape, and both may be costly to make.
         overrides=("VOCABULARY = None", "INITIAL_CHECKPOINT_PATH = None"),
+        defaults=("MODEL_DIR = 'unused'", "TRAIN_STEPS = 1"),
         example="t5x precompile --gin_file=ckl_modular.gin --gin_file=ckl_full.gin",
         t5x_entry="ckl_jax.t5x_api.train:train",
         t5x_call="ckl_jax.t5x_api.precompile:precompile",
@@ -469,6 +472,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
             dry_run=args.dry_run,
             instead=mode.call or None,
             overrides=mode.overrides,
+            defaults=mode.defaults,
             other=for_t5x,
             trusted=[name for names in args.trust_imports for name in _split(names)],
             **arguments,

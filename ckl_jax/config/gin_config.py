@@ -108,8 +108,12 @@ def read(
     scan = gin_scan.scan(paths, bindings, folders)
     trust.check(scan, trusted)
     check(scan)
-    gin_scan.check_macros(scan, {statement.split("=")[0].strip() for statement in overrides})
+    gin_scan.check_macros(scan, set(map(_macro, overrides)))
     return Source(paths, list(map(old_names.translate, bindings)), folders, scan)
+
+
+def _macro(statement: str) -> str:
+    return statement.split("=")[0].strip()
 
 
 @_garbage_kept()
@@ -202,6 +206,7 @@ def run(
     dry_run: bool = False,
     instead: str | Callable[..., Any] | None = None,
     overrides: Sequence[str] = (),
+    defaults: Sequence[str] = (),
     other: Alternative | None = None,
     trusted: Sequence[str] = (),
     **arguments: Any,
@@ -214,6 +219,7 @@ def run(
       dry_run: check everything and return the configuration's text instead of calling.
       instead: called in the place of `entry`, with the arguments that gin binds to either.
       overrides: bindings after all others, of macros that the files need not have.
+      defaults: such bindings too, of the macros that the files leave open alone.
       other: takes the places of `entry` and `instead` for the files that it is for.
       trusted: modules that gin files which come with a model may import, see `trust.check`.
       **arguments: given to `entry` in place of what gin binds.
@@ -225,7 +231,8 @@ def run(
     if _running:
         raise RuntimeError("A job runs in this process, and gin holds one configuration only.")
     check = functools.partial(_check_run_file, [entry, instead], other)
-    source = read(files, bindings, search_paths, overrides, trusted, check)
+    source = read(files, bindings, search_paths, [*overrides, *defaults], trusted, check)
+    overrides = [*overrides, *(d for d in defaults if source.scan.leaves_open(_macro(d)))]
     gin_scan.warn_of_unused(source.scan)
     if other and other.is_for(source.scan):
         other.prepare()

@@ -85,6 +85,11 @@ class Scan:
         """Returns the last definition of each macro."""
         return {b.name: b for b in self.bindings if not b.parameter}
 
+    def leaves_open(self, macro: str) -> bool:
+        """Whether a macro is not set, or required."""
+        last = self.macros().get(macro)
+        return last is None or _required(last.value)
+
     def macros_used(self) -> dict[str, Binding]:
         """Returns the macros in the values that hold at the end, each with a binding that does."""
         last = {b.name: b for b in self.bindings}
@@ -150,8 +155,7 @@ def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
     for name, user in result.macros_used().items():
         if name in set_later:
             continue
-        value = macros[name].value if name in macros else None
-        if name != "gin.REQUIRED" and (name not in macros or _required(value)):
+        if name != "gin.REQUIRED" and result.leaves_open(name):
             where = macros[name].where if name in macros else user.where
             todo = (
                 f"add --gin.{name}=VALUE (text in two kinds of quotes: --gin.{name}=\"'text'\") or "
@@ -184,12 +188,13 @@ def _check_command_line(result: Scan) -> None:
 def warn_of_unused(result: Scan) -> None:
     """Warns of macros that a user's file sets and nothing uses: typos, and other run files' macros.
 
-    Bundled files set what only some methods use, and with them the `config.gin` of a run.
+    Bundled files set what only some methods use, and with them the files that runs write.
     """
     used = {m.name for b in result.bindings for m in parts_of(b.value, Macro)}
     for b in result.bindings:
         path = Path(b.where.rpartition(", line ")[0] or "config.gin")
-        own = path.name != "config.gin" and not path.is_relative_to(gin_files.BUNDLED)
+        written = path.name in ("config.gin", "model.gin")
+        own = not written and not path.is_relative_to(gin_files.BUNDLED)
         if own and not b.parameter and b.name not in used:
             hint = _instead(b.name, used, result)
             warnings.warn(f"{b.where}: no gin file uses the macro {b.name}.{hint}", stacklevel=2)

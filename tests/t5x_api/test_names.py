@@ -295,8 +295,9 @@ def test_a_method_goes_into_a_stock_gin_file(tiny, tmp_path, gin_file):
 
 
 def test_precompile_reads_stock_gin_files(tiny, tmp_path, gin_file, capsys):
-    argv = [gin_file(), *macros(tiny, tmp_path, 3)]
-    assert t5x.main(["precompile", *argv, "--gin.MIXTURE_OR_TASK_NAME='not there'"]) == 0
+    # Its MODEL_DIR and TRAIN_STEPS are left open.
+    argv = [gin_file(), "--gin.MIXTURE_OR_TASK_NAME='not there'"]
+    assert t5x.main(["precompile", *argv]) == 0
     assert "FLOP" in capsys.readouterr().out
 
 
