@@ -30,8 +30,7 @@ class Mode:
       macros: (name, meaning) that users often set.
       call: "module:function" to call with the job's arguments in its place; "" is the job itself.
       upstream: T5X's module for `--runner=upstream`; "" if it has no such mode.
-      overrides: gin statements after all others: macros that the mode does without.
-      defaults: gin statements of macros that files may leave open in this mode.
+      overrides: gin statements of macros that the mode does without, see `gin_config.run`.
       example: a whole command, for the help.
       t5x_entry, t5x_call: the same two for gin files that are written for T5X.
     """
@@ -42,7 +41,6 @@ class Mode:
     call: str = ""
     upstream: str = ""
     overrides: tuple[str, ...] = ()
-    defaults: tuple[str, ...] = ()
     example: str = ""
     t5x_entry: str | None = None
     t5x_call: str | None = None
@@ -103,6 +101,7 @@ _DYNAMIC = (
     ("KEEP_SNAPSHOTS", "keep the parameters of every month's end"),
     ("STATISTICS_TASK", "training task of the gradients that @krause.rms_decay needs"),
 )
+_NOT_NEEDED = ("MODEL_DIR = 'unused'", "TRAIN_STEPS = 1")
 MODES = {
     "train": Mode(
         "ckl_jax.train.train:train",
@@ -143,9 +142,8 @@ MODES = {
         (*_TRAIN, *_COMMON, ("COMPILE", "False stops after counting parameters")),
         call="ckl_jax.train.precompile:precompile",
         upstream="t5x.main",
-        # Neither changes a shape, and both may be costly to make.
-        overrides=("VOCABULARY = None", "INITIAL_CHECKPOINT_PATH = None"),
-        defaults=("MODEL_DIR = 'unused'", "TRAIN_STEPS = 1"),
+        # No shape depends on them, and the first two may be costly to make.
+        overrides=("VOCABULARY = None", "INITIAL_CHECKPOINT_PATH = None", *_NOT_NEEDED),
         example="t5x precompile --gin_file=ckl_modular.gin --gin_file=ckl_full.gin",
         t5x_entry="ckl_jax.t5x_api.train:train",
         t5x_call="ckl_jax.t5x_api.precompile:precompile",
@@ -217,25 +215,13 @@ def run(argv: list[str]) -> int:
     return _run_native(name, mode, args)
 
 
-def _offered() -> list[str]:
-    """The modes that are part of this version."""
-    return [name for name, mode in MODES.items() if _is_there(mode.entry)]
-
-
-def _is_there(entry: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(entry.split(":")[0]) is not None
-
-
 def _mode_name(command: str | None, run_mode: str | None) -> str | None:
     if command and run_mode and command != run_mode:
         raise UserError(f"`t5x {command}` and --run_mode={run_mode} name two modes; give one.")
     name = command or run_mode
     if name is not None and name not in MODES:
         raise UserError(
-            f"There is no mode {name!r}; the modes are {', '.join(_offered())}."
-            f"{nearest(name, _offered())}"
+            f"There is no mode {name!r}; the modes are {', '.join(MODES)}.{nearest(name, MODES)}"
         )
     return name
 
@@ -266,7 +252,7 @@ def _switch(value: str) -> bool:
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
-    shown = command if command in MODES else f"{{{','.join(_offered())}}}"
+    shown = command if command in MODES else f"{{{','.join(MODES)}}}"
     usage = f"t5x {shown} [flags]"
     parser = _Parser(
         prog="t5x",
@@ -382,7 +368,7 @@ def _rewrite(argv: list[str]) -> list[str]:
 def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
     from ckl_jax.config import gin_files
 
-    modes = "\n".join(f"  {mode:14}{MODES[mode].summary}" for mode in _offered())
+    modes = "\n".join(f"  {mode:14}{MODES[mode].summary}" for mode in MODES)
     title = MODES[name].summary if name else "Train and evaluate models from gin files."
     parts = [parser.format_usage() + f"\n{title[0].upper()}{title[1:]}"]
     if name is None:
@@ -442,7 +428,6 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         from ckl_jax.t5x_api import names
     except ImportError as e:
         raise UserError(f"{e}; install the package's requirements.") from e
-    _require_job(name, mode.entry)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its greetings would hide what matters
     plugins.import_from_here()
     if not args.dry_run:
@@ -455,13 +440,9 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
             stop_together=name == "train",
         )
     processes.set_data_folders(args.tfds_data_dir, _split(args.seqio_additional_cache_dirs))
-    runs = ("pretrain", "finetune") if name == "train" else (name,)
+    prepare = functools.partial(names.prepare, name)
     for_t5x = mode.t5x_entry and gin_config.Alternative(
-        mode.t5x_entry,
-        mode.t5x_call,
-        gin_scan.Scan.is_for_t5x,
-        names.install,
-        tuple(f"t5x/configs/runs/{run}.gin" for run in runs),
+        mode.t5x_entry, mode.t5x_call, gin_scan.Scan.is_for_t5x, prepare
     )
     try:
         result = gin_config.run(
@@ -472,13 +453,11 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
             dry_run=args.dry_run,
             instead=mode.call or None,
             overrides=mode.overrides,
-            defaults=mode.defaults,
             other=for_t5x,
             trusted=[name for names in args.trust_imports for name in _split(names)],
             **arguments,
         )
     except gin_scan.UnsetMacro as e:
-        # A default that it would have in other files is not the one here.
         takes = dict(mode.macros).get(e.macro, "").partition("; default")[0]
         raise UserError(f"{e} It takes: {takes}." if takes else str(e)) from e
     if args.dry_run:
@@ -530,11 +509,6 @@ def _check_processes(args: argparse.Namespace) -> None:
             f"--process_index is {args.process_index} of --process_count {args.process_count}; "
             "give a number from 0 to one less than the count."
         )
-
-
-def _require_job(name: str, entry: str) -> None:
-    if not _is_there(entry):
-        raise UserError(f"`t5x {name}` is not part of ckl_jax {ckl_jax.__version__} yet.")
 
 
 def _run_upstream(name: str, mode: Mode, argv: list[str], dry_run: bool) -> int:

@@ -7,7 +7,6 @@ A job function is an ordinary function; gin's configurable version of it is look
 
 import contextlib
 import dataclasses
-import functools
 import gc
 import importlib
 import inspect
@@ -96,9 +95,9 @@ def read(
     search_paths: Sequence[str] = (),
     overrides: Sequence[str] = (),
     trusted: Sequence[str] = (),
-    check: Callable[[gin_scan.Scan], None] = lambda scan: None,
+    other: "Alternative | None" = None,
 ) -> Source:
-    """Finds and checks the files, with `check` too, without importing anything that they import.
+    """Finds and checks the files without importing anything that they import.
 
     Macros that `overrides` will set, statements such as "A = None", need not be set. Of files that
     come with a model only `trusted` modules and this package's are imported, see `trust.check`.
@@ -107,13 +106,10 @@ def read(
     paths = [gin_files.find(name, folders).absolute() for name in files]
     scan = gin_scan.scan(paths, bindings, folders)
     trust.check(scan, trusted)
-    check(scan)
-    gin_scan.check_macros(scan, set(map(_macro, overrides)))
+    if other and other.is_for(scan):
+        other.prepare(scan)
+    gin_scan.check_macros(scan, {statement.split("=")[0].strip() for statement in overrides})
     return Source(paths, list(map(old_names.translate, bindings)), folders, scan)
-
-
-def _macro(statement: str) -> str:
-    return statement.split("=")[0].strip()
 
 
 @_garbage_kept()
@@ -186,15 +182,13 @@ class Alternative:
     Attributes:
       entry, instead: as in `run`.
       is_for: whether the files that were read are of that kind.
-      prepare: called before their imports.
-      run_files: bundled files, of which each binds the job's arguments.
+      prepare: called with what was read, before it is checked and imported.
     """
 
     entry: str
     instead: str | None
     is_for: Callable[[gin_scan.Scan], bool]
-    prepare: Callable[[], None]
-    run_files: tuple[str, ...] = ()
+    prepare: Callable[[gin_scan.Scan], None]
 
 
 def run(
@@ -206,7 +200,6 @@ def run(
     dry_run: bool = False,
     instead: str | Callable[..., Any] | None = None,
     overrides: Sequence[str] = (),
-    defaults: Sequence[str] = (),
     other: Alternative | None = None,
     trusted: Sequence[str] = (),
     **arguments: Any,
@@ -218,8 +211,7 @@ def run(
       files, bindings, search_paths: see `load`.
       dry_run: check everything and return the configuration's text instead of calling.
       instead: called in the place of `entry`, with the arguments that gin binds to either.
-      overrides: bindings after all others, of macros that the files need not have.
-      defaults: such bindings too, of the macros that the files leave open alone.
+      overrides: macros that the files need not set; None stands in the place of what they set.
       other: takes the places of `entry` and `instead` for the files that it is for.
       trusted: modules that gin files which come with a model may import, see `trust.check`.
       **arguments: given to `entry` in place of what gin binds.
@@ -230,12 +222,11 @@ def run(
     """
     if _running:
         raise RuntimeError("A job runs in this process, and gin holds one configuration only.")
-    check = functools.partial(_check_run_file, [entry, instead], other)
-    source = read(files, bindings, search_paths, [*overrides, *defaults], trusted, check)
-    overrides = [*overrides, *(d for d in defaults if source.scan.leaves_open(_macro(d)))]
+    source = read(files, bindings, search_paths, overrides, trusted, other)
     gin_scan.warn_of_unused(source.scan)
+    is_open = source.scan.leaves_open
+    overrides = [o for o in overrides if o.endswith(" = None") or is_open(o.split(" = ")[0])]
     if other and other.is_for(source.scan):
-        other.prepare()
         entry, instead = other.entry, other.instead
     function = resolve_function(entry)
     _lend_to_main(function)
@@ -249,6 +240,12 @@ def run(
     if missing:
         module = function.__module__.rsplit(".", 1)[-1]
         name = f"{module}.{function.__name__}"
+        if not gin.get_bindings(configured, resolve_references=False):
+            own = f"ckl_{module}.gin"
+            if own in gin_files.bundled_files():
+                raise UserError(
+                    f"The gin files set nothing of {name}; add --gin_file={own} behind them."
+                )
         raise UserError(
             f"The gin files leave {', '.join(f'{name}.{m}' for m in missing)} unset; bind "
             f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
@@ -269,24 +266,6 @@ def run(
         return call(configured, **arguments)
     finally:
         _running.pop()
-
-
-def _check_run_file(jobs: Sequence[Any], other: Alternative | None, scan: gin_scan.Scan) -> None:
-    """Raises `UserError` if the files bind nothing of any of `jobs`, and a bundled file would."""
-    names = [getattr(job, "__name__", str(job).rpartition(":")[2]) for job in jobs]
-    if {selector.rpartition(".")[2] for selector in scan.selectors()} & set(names):
-        return
-    if other and other.is_for(scan):
-        files = " or ".join(map(repr, other.run_files))
-        raise UserError(
-            f"The gin files set nothing of {names[0]}(): a run file is missing; include {files} "
-            "above the macros that you set."
-        )
-    own = f"ckl_{str(jobs[0]).rpartition(':')[0].rpartition('.')[2]}.gin"
-    if own in gin_files.bundled_files():
-        raise UserError(
-            f"The gin files set nothing of {names[0]}(); add --gin_file={own} behind them."
-        )
 
 
 def in_job() -> bool:

@@ -157,13 +157,13 @@ def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
             continue
         if name != "gin.REQUIRED" and result.leaves_open(name):
             where = macros[name].where if name in macros else user.where
-            todo = (
-                f"add --gin.{name}=VALUE (text in two kinds of quotes: --gin.{name}=\"'text'\") or "
-                "set it in a gin file."
-            )
+            how = f"add --gin.{name}=VALUE (text in two kinds of quotes: --gin.{name}=\"'text'\")"
             if name == "MODEL":
-                todo = f"include a model's gin file, such as '{_A_MODEL[result.is_for_t5x()]}'."
-            raise UnsetMacro(name, f"The macro {name} is not set ({where} needs it); {todo}")
+                how = f"include a model's gin file, such as '{_A_MODEL[result.is_for_t5x()]}',"
+            raise UnsetMacro(
+                name,
+                f"The macro {name} is not set ({where} needs it); {how} or set it in a gin file.",
+            )
     for binding in {b.name: b for b in result.bindings}.values():
         if _required(binding.value) and binding.name not in set_later:
             raise UserError(
@@ -186,27 +186,20 @@ def _check_command_line(result: Scan) -> None:
 
 
 def warn_of_unused(result: Scan) -> None:
-    """Warns of macros that a user's file sets and nothing uses: typos, and other run files' macros.
-
-    Bundled files set what only some methods use, and with them the files that runs write.
-    """
+    """Warns of macros that a user's file sets in vain; bundled files do so for some methods."""
     used = {m.name for b in result.bindings for m in parts_of(b.value, Macro)}
     for b in result.bindings:
         path = Path(b.where.rpartition(", line ")[0] or "config.gin")
-        written = path.name in ("config.gin", "model.gin")
-        own = not written and not path.is_relative_to(gin_files.BUNDLED)
-        if own and not b.parameter and b.name not in used:
+        ours = path.is_relative_to(gin_files.BUNDLED) or path.name in ("config.gin", "model.gin")
+        if not (ours or b.parameter or b.name in used):
             hint = _instead(b.name, used, result)
             warnings.warn(f"{b.where}: no gin file uses the macro {b.name}.{hint}", stacklevel=2)
 
 
 def _instead(macro: str, known: Collection[str], result: Scan) -> str:
-    """What may be meant by a macro that nothing uses."""
-    for b in result.bindings:
-        if b.parameter == macro.lower():
-            return f" Bind {b.name} in its place."
-    # MODEL_DIR is no misspelt MODEL.
-    return nearest(macro, [name for name in known if not macro.startswith(f"{name}_")])
+    bound = next((b.name for b in result.bindings if b.parameter == macro.lower()), None)
+    near = nearest(macro, [k for k in known if not macro.startswith(f"{k}_")])  # MODEL of MODEL_DIR
+    return f" Bind {bound} in its place." if bound else near
 
 
 def _listed(names: set[str]) -> str:

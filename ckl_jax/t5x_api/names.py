@@ -10,8 +10,10 @@ import importlib.abc
 import sys
 import types
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
-from ckl_jax.config import gin_config
+from ckl_jax import checks
+from ckl_jax.config import gin_config, gin_scan
 from ckl_jax.errors import UserError, nearest
 
 _HERE = "ckl_jax.t5x_api"
@@ -35,6 +37,7 @@ MODULES: dict[str, str | None] = {
     "t5x.trainer": f"{_HERE}.trainer",
     "t5x.utils": f"{_HERE}.utils",
 }
+_WHOLE_NUMBERS = ("total_steps", "relative_steps", "eval_steps", "eval_period", "batch_size")
 
 
 class _Loader(importlib.abc.Loader):
@@ -83,6 +86,35 @@ def install() -> None:
         )
     # First, so that an installed T5X is not found.
     sys.meta_path.insert(0, _finder)
+
+
+def prepare(mode: str, scan: gin_scan.Scan) -> None:
+    """`install` for a mode of `t5x`, after checks that wait for none of the slow imports.
+
+    Raises:
+      UserError: the run file is missing, or a value of the job or of a record cannot be.
+    """
+    jobs = {"eval": "evaluate", "precompile": "train precompile"}.get(mode, mode).split()
+    if not any(selector.rpartition(".")[2] in jobs for selector in scan.selectors()):
+        raise UserError(
+            f"The gin files set nothing of {jobs[0]}(): include a run file, such as 't5x/configs/"
+            f"runs/{'finetune' if mode == 'train' else mode}.gin', above the macros that you set."
+        )
+    macros = scan.macros()
+    for b in {b.name: b for b in scan.bindings}.values():
+        name, value = b.name, b.value
+        if isinstance(value, gin_scan.Macro):
+            name, value = value.name, getattr(macros.get(value.name), "value", None)
+        if value is None or isinstance(value, (gin_scan.Macro, gin_scan.Reference)):
+            continue
+        if b.parameter in _WHOLE_NUMBERS:
+            checks.require_int(0, **{name: value})
+        elif b.parameter == "task_feature_lengths":
+            checks.require_lengths(value, name)
+        elif b.name.endswith("RestoreCheckpointConfig.path") and mode != "precompile":
+            if isinstance(value, str) and not (":/" in value or Path(value).expanduser().is_dir()):
+                raise UserError(f"{name}: there is no folder {value}; give that of a checkpoint.")
+    install()
 
 
 def uninstall() -> None:

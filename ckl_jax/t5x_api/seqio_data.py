@@ -145,11 +145,9 @@ class TaskStream:
         )
         self._dataset = dataset.batch(self._rows, drop_remainder=True).prefetch(4)
         self._explained = functools.partial(explained_task, cfg)
-        # Here, so that a row that the task fails on is told before anything is compiled.
-        with self._explained():
-            first = next(iter(self._dataset), None)
-        if first is None:  # repeated without end and `drop_remainder`: no examples came
-            raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
+        with self._explained():  # before anything is compiled
+            if next(iter(self._dataset), None) is None:
+                raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
         self._position = _Position(f"{cfg} {seed} {self._rows} {self._dataset.element_spec}")
 
     def __len__(self) -> int:
@@ -253,10 +251,8 @@ def dtype_of(name: str) -> Any:
 class StreamPlan:
     """The counterpart of `data.epochs.EpochPlan` for an endless stream of unknown epochs."""
 
-    epochs = None
-
     def __init__(self, batch_size: int, total_steps: int):
-        self.batch_size, self.total_steps = batch_size, total_steps
+        self.batch_size, self.total_steps, self.epochs = batch_size, total_steps, None
         self.steps_per_epoch = [total_steps]
 
     def is_last_of_epoch(self, step: int) -> bool:
@@ -359,7 +355,6 @@ class TaskInputs:
         check_split(cfg)
         if "inputs" not in task.output_features:
             raise UserError(f"Task {cfg.task_name!r} has no output feature 'inputs'.")
-        with_targets = "targets" in task.output_features
         with explained_task(cfg):
             # The task itself, not `seqio.get_dataset`: no feature converter, and the pretokenized
             # text stays.
@@ -371,13 +366,14 @@ class TaskInputs:
                 num_epochs=1,
                 seed=cfg.seed,
             )
-            return [_example(row, with_targets) for row in dataset.as_numpy_iterator()]
+            return [_example(row, task.output_features) for row in dataset.as_numpy_iterator()]
 
 
-def _example(row: Mapping[str, Any], with_targets: bool) -> Example:
+def _example(row: Mapping[str, Any], features: Mapping[str, Any]) -> Example:
     shown = {name: _text(row[name]) for name in _PRETOKENIZED if name in row}
-    # Where they are no output feature, targets may be there as what they were before tokenization.
-    return Example(shown, row["inputs"].tolist(), row["targets"].tolist() if with_targets else None)
+    # Targets that are no output feature may be there as text.
+    targets = row["targets"].tolist() if "targets" in features else None
+    return Example(shown, row["inputs"].tolist(), targets)
 
 
 def _text(value: Any) -> str:

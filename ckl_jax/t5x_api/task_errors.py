@@ -13,7 +13,6 @@ from ckl_jax.config import user_tracebacks
 from ckl_jax.errors import UserError
 
 _NODE = re.compile(r"\{\{node (\w+)")
-_TEXT_FEATURE = re.compile(r"incorrect type for feature '(\w+)'.*Got string, expected int")
 
 
 @contextlib.contextmanager
@@ -50,11 +49,10 @@ def sentence(where: str, error: Exception, task: Any = None) -> str:
             f"{where}: {text}; set USE_CACHED_TASKS = False (--gin.USE_CACHED_TASKS=False) to make "
             "its examples as they are read, or --seqio_additional_cache_dirs to where its cache is."
         )
-    if found := _TEXT_FEATURE.search(text):
+    if found := re.search(r"type for feature '(\w+)'.*Got string, expected int", text):
         return (
-            f"{where}: its feature {found[1]!r} is text, where token ids are needed; name it among "
-            "the task's output_features, and put seqio.preprocessors.tokenize into its "
-            "preprocessors."
+            f"{where}: its feature {found[1]!r} is text, not token ids; name it in the task's "
+            "output_features and have seqio.preprocessors.tokenize among its preprocessors."
         )
     if any(frame.f_code.co_name == "mixing_rate_num_examples" for frame in _frames(error)):
         return (

@@ -163,8 +163,7 @@ class Telemetry:
 
     def _epoch(self, step: int) -> dict[str, int]:
         """{"epoch": of the step}; {} of a stream, whose number of rows is not known."""
-        known = self._run.source.plan.epochs is not None
-        return {"epoch": self._run.epoch(step)} if known else {}
+        return {} if self._run.source.plan.epochs is None else {"epoch": self._run.epoch(step)}
 
     def _speed(self) -> dict[str, float]:
         seconds, tokens = self.bar.seconds_per_step, self.bar.tokens_per_second or 0.0
@@ -183,8 +182,7 @@ def _in_a_line(at: Mapping[str, int], scores: Mapping[str, Mapping[str, float]])
         name = next((n for n in _FIRST if n in values), next(iter(values), None))
         if name is not None:
             parts.append(f"{split.rpartition('/')[2]} {name} {values[name]:.2f}")
-    place = ", ".join(f"{name} {number}" for name, number in at.items())
-    return f"after {place}: {', '.join(parts)}"
+    return f"after {', '.join(f'{n} {x}' for n, x in at.items())}: {', '.join(parts)}"
 
 
 class Profile:

@@ -84,15 +84,6 @@ def test_help_has_no_long_lines(capsys):
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
 
 
-def test_help_lists_no_mode_whose_job_is_missing(capsys, monkeypatch):
-    monkeypatch.setitem(t5x.MODES, "guess", t5x.Mode("ckl_jax.train.nothing:run", "a guess"))
-    assert t5x.main(["--help"]) == 0
-    out = capsys.readouterr().out
-    assert "guess" not in out and "{train,eval,infer," in out and "\n  precompile " in out
-    assert t5x.main(["gues"]) == 2
-    assert "guess" not in capsys.readouterr().err
-
-
 def test_flags_reach_the_job_in_t5x_order(job):
     assert t5x.main(["train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'"]) == 0
     argv = ["--gin_file", "job.gin", "--gin_bindings=MODEL_DIR = 'y'", "--gin.TRAIN_STEPS=7"]
@@ -152,11 +143,6 @@ SEVERAL = ("train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'", "--process_coun
 )
 def test_each_mistake_is_one_sentence(job, capsys, argv, expected):
     assert expected in error(capsys, *argv)
-
-
-def test_a_mode_whose_job_is_missing_says_so(job, capsys, monkeypatch):
-    monkeypatch.setitem(t5x.MODES, "eval", t5x.Mode("ckl_jax.train.nothing:run", "eval"))
-    assert "not part of ckl_jax" in error(capsys, "eval", "--gin_file=job.gin")
 
 
 def test_upstream_runner_is_explained_or_executed(job, capsys, monkeypatch):

@@ -176,7 +176,7 @@ def test_an_unset_macro_is_named_with_its_file(bundled):
 
 def test_a_macro_that_a_mode_does_without_need_not_be_set(bundled):
     assert run("job.gin", overrides=["MODEL_DIR = None"])[2] is None
-    open_only = {"defaults": ["MODEL_DIR = 'y'", "TRAIN_STEPS = 1"]}  # the file sets the other
+    open_only = {"overrides": ["MODEL_DIR = 'y'", "TRAIN_STEPS = 1"]}  # the file sets the other
     assert run("job.gin", **open_only)[2:4] == ("y", 5)
     assert run("job.gin", SET_DIR, **open_only)[2:4] == ("/x", 5)
     files = write(bundled, "MODEL_DIR = %gin.REQUIRED\nTRAIN_STEPS = %gin.REQUIRED\n")

@@ -309,22 +309,22 @@ MODEL_FILE = "--gin_file=t5x/examples/t5/t5_1_1/tiny.gin"
     [
         (
             ["train", MODEL_FILE, "--gin.MODEL_DIR='x'"],
-            "set nothing of train(): a run file is missing; include 't5x/configs/runs/pretrain.gin'"
-            " or 't5x/configs/runs/finetune.gin' above the macros",
+            "set nothing of train(): include a run file, such as 't5x/configs/runs/finetune.gin', "
+            "above the macros that you set.",
         ),
         (
             ["eval", MODEL_FILE],
-            "set nothing of evaluate(): a run file is missing; include 't5x/con",
+            "set nothing of evaluate(): include a run file, such as 't5x/con",
         ),
         (
             ["train", "--gin_file=t5x/configs/runs/pretrain.gin"],
             "MODEL is not set ({runs}/pretrain.gin, line 26 needs it); include a model's gin file, "
-            "such as 't5x/examples/t5/t5_1_1/small.gin'.",
+            "such as 't5x/examples/t5/t5_1_1/small.gin', or set",
         ),
         (
             [
                 *("eval", MODEL_FILE, "--gin_file=t5x/configs/runs/eval.gin"),
-                *("--gin.MIXTURE_OR_TASK_NAME='x'", "--gin.CHECKPOINT_PATH='x'"),
+                *("--gin.MIXTURE_OR_TASK_NAME='x'", "--gin.CHECKPOINT_PATH='.'"),
                 "--gin.DROPOUT_RATE=0.1",
             ],
             "or set it in a gin file. It takes: 'folder'.",
@@ -340,6 +340,37 @@ def test_what_a_t5x_file_lacks_is_said_in_its_own_terms(capsys, argv, said):
     error = capsys.readouterr().err
     assert said.format(runs=gin_files.BUNDLED / "t5x/configs/runs") in error
     assert "Did you mean 'MODEL'" not in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("binding", "said"),
+    [
+        ("TRAIN_STEPS='5'", "TRAIN_STEPS is '5'; give a whole number"),
+        ("BATCH_SIZE=2.5", "BATCH_SIZE is 2.5; give a whole number"),
+        ("train_script.train.eval_period='8'", "train_script.train.eval_period is '8'; give a"),
+        ("TASK_FEATURE_LENGTHS={'inputs': 8}", "TASK_FEATURE_LENGTHS lacks ['targets']"),
+        (
+            "INITIAL_CHECKPOINT_PATH='gone'",
+            "INITIAL_CHECKPOINT_PATH: there is no folder gone; give that of a checkpoint.",
+        ),
+    ],
+)
+def test_values_are_checked_before_slow_imports(tmp_path, monkeypatch, capsys, binding, said):
+    (tmp_path / "slow_tasks.py").write_text("raise AssertionError('it was imported first')")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.gin").write_text(
+        "from __gin__ import dynamic_registration\nimport slow_tasks\n"
+        "include 't5x/examples/t5/t5_1_1/tiny.gin'\ninclude 't5x/configs/runs/finetune.gin'\n"
+        "MIXTURE_OR_TASK_NAME = 'x'\nDROPOUT_RATE = 0.1\nTRAIN_STEPS = 5\n"
+        "TASK_FEATURE_LENGTHS = {'inputs': 8, 'targets': 8}\nMODEL_DIR = 'run'\n"
+        "INITIAL_CHECKPOINT_PATH = 'gs://x/checkpoint_1'\n"
+    )
+    argv = ["--gin_file=mine.gin", f"--gin.{binding}"]
+    assert t5x.main(["train", *argv]) == 2
+    assert said in capsys.readouterr().err
+    if "gone" in binding:  # which precompile does not read
+        assert t5x.main(["precompile", *argv]) == 2
+        assert "it was imported first" in capsys.readouterr().err
 
 
 def test_a_module_that_is_not_offered_is_named_with_its_place(tiny, tmp_path, gin_file, capsys):
