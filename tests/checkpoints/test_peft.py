@@ -149,6 +149,17 @@ def test_an_adapter_of_some_layers_or_none_is_refused(tmp_path):
         peft.save_peft(tmp_path, {"encoder": {"x": np.ones(1)}}, CONFIG, 0.25)
 
 
+@pytest.mark.parametrize("command", ["export-hf", "export-peft"])
+def test_what_others_have_made_is_not_written_over(command, tmp_path, capsys):
+    theirs = tmp_path / "out" / "base" / "config.json"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    argv = [command, "--model=unread", "--like=unread", "--out", str(tmp_path / "out")]
+    assert ckl.main(argv) == 2
+    assert "out is there already; choose another --out" in capsys.readouterr().err
+    assert theirs.read_text() == "theirs"
+
+
 @pytest.mark.slow
 def test_a_run_goes_out_and_comes_in(tiny, tmp_path, capsys):
     run = tmp_path / "run"
