@@ -27,12 +27,6 @@ class _Vocabulary:
     eos_id: int = -1  # none
     vocab_size: int = VOCABULARY
 
-    def encode(self, text: str) -> list[int]:
-        raise NotImplementedError
-
-    def decode(self, ids: list[int]) -> str:
-        raise NotImplementedError
-
 
 def ours(beams: int):
     config = T5Config(VOCABULARY, dropout_rate=0.0, logits_via_embedding=True)

@@ -144,10 +144,11 @@ def test_unknown_files_and_macros_name_the_nearest():
 
 def test_a_macro_of_a_file_that_nothing_uses_is_told(bundled, tmp_path):
     text = "include 'job.gin'\nTRAIN_STEP = 3\nTOTAL_STEPS = 4\nMODEL_DI = 'x'\nZZZ = 1\n"
-    (tmp_path / "work/own.gin").write_text(text)
+    own = tmp_path / "work" / "own.gin"
+    own.write_text(text)
     with pytest.warns(UserWarning) as told:
         assert run("own.gin", SET_DIR)[3] == 5
-    messages = [str(w.message).removeprefix(f"{tmp_path}/work/own.gin, ") for w in told]
+    messages = [str(w.message).removeprefix(f"{own}, ") for w in told]
     assert messages == [
         "line 2: no gin file uses the macro TRAIN_STEP. Did you mean 'TRAIN_STEPS'?",
         "line 3: no gin file uses the macro TOTAL_STEPS. Bind gin_example.train.total_steps in its "
