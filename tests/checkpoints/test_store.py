@@ -473,6 +473,24 @@ def test_damage_is_one_sentence_with_the_file_and_what_to_do(tmp_path, state, pa
     assert_same(s.restore(state)[1], state)
 
 
+def test_reads_that_orbax_gives_up_complain_to_nobody(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+    (tmp_path / "checkpoint_1/state/manifest.ocdbt").write_bytes(b"0123456789" * 20)
+    # Whether orbax's own futures complain now or when the process ends is chance; one more does.
+    read = """
+    import asyncio, sys
+    from ckl_jax.checkpoints import restore
+    try:
+        restore.restore_params(sys.argv[1])
+    except restore.UnreadableCheckpoint:
+        asyncio.new_event_loop().create_future().set_exception(ValueError("given up"))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(read), str(tmp_path / "checkpoint_1")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("value", ["{}", "[]", "3"])
 def test_metadata_that_says_nothing_is_damage(tmp_path, state, value):
     with CheckpointStore(tmp_path) as s:
