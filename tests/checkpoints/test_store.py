@@ -503,6 +503,18 @@ def test_metadata_that_says_nothing_is_damage(tmp_path, state, value):
         assert s.restore(abstract(state))[0] == 1
 
 
+@pytest.mark.parametrize("value", [-1, "x", "3"])
+def test_a_sharding_that_is_none_is_damage(tmp_path, state, value):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, jax.device_put(state, jax.devices()[1]))  # sharded arrays alone have one
+    file = tmp_path / "checkpoint_1/state/_sharding"
+    file.write_text(json.dumps(dict.fromkeys(json.loads(file.read_bytes()), value)))
+    with pytest.raises(
+        store.UnreadableCheckpoint, match="its file state/_sharding was overwritten"
+    ):
+        restore_params(tmp_path / "checkpoint_1")
+
+
 def test_what_the_system_refuses_to_read_is_damage_too(tmp_path, state):
     with CheckpointStore(tmp_path) as s:
         s.save(1, state)
