@@ -25,6 +25,11 @@ class UserError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of JAX says that a device has not enough memory."""
+    return "RESOURCE_EXHAUSTED" in str(error) and "emory" in str(error)
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the choice nearest to `name`, or "" if none is near."""
     match = nearest_name(name, choices)
