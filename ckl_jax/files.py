@@ -187,7 +187,6 @@ def claimed_folder(
     A folder that was not there is removed if the block fails, as on a full disk.
 
     Args:
-      out: the folder.
       command: that writes it; its name is kept in the folder.
       overwrite: whether it may hold what others have made; see `refuse_existing`.
 

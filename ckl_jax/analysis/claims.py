@@ -162,10 +162,6 @@ class Kind:
 def judge(claims: Iterable[Claim], seeds: Sequence[Numbers]) -> list[dict[str, Any]]:
     """The verdict of each claim over seeds.
 
-    Args:
-      claims: of one paper.
-      seeds: the numbers of each.
-
     Returns:
       [{"claim", "where", "unit", "paper", "verdict", "seeds", "seeds_needed", "mean", "low",
       "high", "values", "missing"}]: "paper" is None where it prints no number; "verdict" is "yes",
@@ -241,8 +237,6 @@ def write(
     Args:
       kinds: what folders may be, in the order of the page.
       folders: of any kinds and worlds; those of one kind and world differ by their seed alone.
-      out: folder to write.
-      samples: of the bootstrap.
 
     Returns:
       The path of claims.html.

@@ -109,7 +109,6 @@ def panels(
     """A figure and its first `n` axes, [n].
 
     Args:
-      n: how many.
       columns: of axes, at most.
       size: of the figure in inches.
       make: makes the figure; None makes one without pyplot.

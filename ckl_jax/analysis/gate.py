@@ -76,8 +76,6 @@ class Gate:
         """Parses "CONDITION at n >= N".
 
         Args:
-          text: the condition.
-          names: of the scores that it may compare.
           hint: what to give, for the message.
           min_items: N where it is not given.
           advice: see the attributes.

@@ -86,7 +86,6 @@ def perplexity(
     """The perplexity of a probe.
 
     Args:
-      losses: of its facts.
       formula: one of `FORMULAS`.
       batch_size: of `batch_mean_legacy`.
 

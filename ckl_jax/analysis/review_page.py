@@ -35,7 +35,6 @@ def html(
       digest: of the items; decisions are refused for others.
       name: of what is reviewed, for the title.
       command: that applies decisions.json.
-      actions: that the page offers.
       sides: {side of evidence: title of its column}.
     """
     from markupsafe import Markup

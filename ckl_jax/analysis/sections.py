@@ -88,11 +88,9 @@ def estimate(
     """A cell of {"value", "low", "high"}, the interval below; "–" for None or no number.
 
     Args:
-      x: the numbers.
       form: writes one of them, or None.
       dash: between the ends of the interval.
       value: key of the value.
-      **looks: of the cell.
     """
     # x != x is true of NaN alone; None is handled below as "no gain".
     if x is None or x[value] != x[value]:
@@ -152,7 +150,6 @@ class Section:
         """The section in Markdown.
 
         Args:
-          level: of its heading.
           images: {PNG: its file}.
         """
         parts = [f"{'#' * level} {self.title}"] if self.title else []
@@ -287,8 +284,6 @@ def write_page(
     """Writes the sections as one self-contained HTML file.
 
     Args:
-      path: of the file.
-      title: of the page.
       sections: each with an `anchor`.
       lead: sentences below the title.
 
@@ -316,10 +311,7 @@ def write_markdown(
 
     Args:
       name: such as "ckl/figure2"; "/" becomes "-" in names of files.
-      title: what it shows.
-      sections: in order.
       numbers: for NAME.json.
-      out: folder.
       lead: sentence below the title.
 
     Returns:

@@ -77,7 +77,6 @@ def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, d
 
     Args:
       path: see `read_haiku`.
-      num_heads: heads of a layer.
 
     Returns:
       The configuration, and float32 parameters as the model of `config` initialises them.

@@ -64,10 +64,8 @@ def check_settings(
     """Raises `UserError` for a `config.json` with settings that this model does not implement.
 
     Args:
-      settings: the parsed file.
       fixed: fields that change the computation, and the one value that is implemented.
       sizes: required fields, whole numbers of at least 1.
-      name: of the model.
     """
     for field, value in fixed.items():
         # A field that is absent has transformers' default, which is the supported value.

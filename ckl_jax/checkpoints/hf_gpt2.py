@@ -47,7 +47,6 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> GPT2Config:
     """`GPT2Config` of a Hugging Face `config.json`.
 
     Args:
-      settings: the parsed file.
       **overrides: fields of `GPT2Config` that the file does not decide, such as `scan_layers`.
 
     Raises:

@@ -35,10 +35,6 @@ class CutOff(NamedTuple):
 
 def sentence(path: epath.Path, error: Exception) -> str:
     """Describes the damage to a checkpoint.
-
-    Args:
-      path: the checkpoint.
-      error: what reading it raised.
     """
     # From the most precise description to the least: a named file, a named array, the library's
     # text.

@@ -147,7 +147,6 @@ def restore_state(path: Any, like: Any) -> Any:
     """Restores a whole training state, bit for bit (T5X's legacy form may keep other dtypes).
 
     Args:
-      path: a checkpoint folder.
       like: the state's structure: arrays or `jax.ShapeDtypeStruct`s; a leaf with a sharding is
         restored on it, one without as a numpy array, a Python number as one.
 

@@ -185,7 +185,6 @@ def combine(first: Method, second: Method, name: str | None = None) -> Method:
     """One method that fills the seams of both, e.g. LoRA with Mix-Review.
 
     Args:
-      first, second: the methods.
       name: for folders, rows and tables; None joins theirs by "+".
 
     Raises:

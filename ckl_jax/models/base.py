@@ -279,7 +279,6 @@ class BaseTransformerModel(abc.ABC):
         `decoder_input_tokens`, the first of which is the token before the chunk.
 
         Args:
-          params: parameters.
           batch: `decoder_input_tokens`, `decoder_target_tokens` [B, T] int32,
             `decoder_loss_weights` [B, T], 0 on padding, which is on the right.
           memory: of `initial_memory`, or as the chunk before it left it.

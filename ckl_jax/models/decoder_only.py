@@ -81,7 +81,6 @@ class DecoderOnlyModel(BaseTransformerModel):
         """Log probabilities of tokens after the paths of a tree, see `papers.lm_pub_quiz.tries`.
 
         Args:
-          params: parameters.
           batch: `decoder_input_tokens`, `decoder_positions`, `decoder_subtree_ends`, each [B, T]
             int32; `edge_parents` [B, M], the position that a token follows, and
             `edge_targets` [B, M], the token.
@@ -114,7 +113,6 @@ class DecoderOnlyModel(BaseTransformerModel):
         last one. Positions and what is seen are those of each prompt alone, whatever its padding.
 
         Args:
-          params: parameters.
           prompts: [B, P] int32, padded on the right (with any token).
           max_decode_length: L, the maximum number of new tokens.
           prompt_lengths: [B] int32, each 1 to P; None is P.

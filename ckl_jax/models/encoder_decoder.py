@@ -71,7 +71,6 @@ class EncoderDecoderModel(BaseTransformerModel):
         """Decodes answers.
 
         Args:
-          params: parameters.
           encoder_input_tokens: [B, S] int32.
           max_decode_length: L; neither the start token nor anything before it counts.
           **decode_kwargs: passed to `decode_fn` (`beam_size`, `rule`, `num_return`, ...).
@@ -132,7 +131,6 @@ class EncoderDecoderModel(BaseTransformerModel):
         """Log probabilities of target tokens, of several targets for one input.
 
         Args:
-          params: parameters.
           batch: `encoder_input_tokens` [U, S]; `input_of_row` [B] int32, the input that a row
             answers; `decoder_target_tokens` [B, T].
 
@@ -183,7 +181,6 @@ class EncoderDecoderModel(BaseTransformerModel):
         not with `decoder_input_tokens`.
 
         Args:
-          params: parameters.
           batch: `decoder_target_tokens` [B, T] int32, `decoder_loss_weights` [B, T], 0 on padding,
             which is on the right.
           memory: {"tokens": [B, S] int32}, the tokens before the chunk; padding on the right.

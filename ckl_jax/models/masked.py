@@ -98,7 +98,6 @@ class MaskedModel(BaseTransformerModel):
         """Log probabilities of tokens at positions of texts that are masked already.
 
         Args:
-          params: parameters.
           batch: `encoder_input_tokens`, `encoder_segment_ids` [B, T]; `target_positions`
             [B, M] and `targets` [B, M], the tokens there.
 

@@ -92,7 +92,6 @@ def build_mesh(
 
     Args:
       sizes: see `mesh_sizes`; with `slices`, of one slice.
-      devices: the devices.
       slices: by how many slices each axis is longer. Slices are what a slow network joins: TPU
         slices, or else processes. None says nothing of them.
     """

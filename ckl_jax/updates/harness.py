@@ -139,7 +139,6 @@ def check(tasks: Sequence[str], include_path: str | None) -> None:
     """Raises `UserError` for a task that the harness lacks or whose data are missing.
 
     Args:
-      tasks: names.
       place: folder with task files of the user's own, or None.
     """
     if include_path is not None and not Path(include_path).is_dir():

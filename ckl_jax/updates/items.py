@@ -359,10 +359,6 @@ def _item(
 
 def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
     """Items of earlier updates as "kept" ones, except facts that have changed since.
-
-    Args:
-      earlier: of earlier updates.
-      made: of this one.
     """
 
     def fact(item: Item, answer: str) -> frozenset[str]:  # whichever of its names is asked for

@@ -36,7 +36,6 @@ class Registry:
         """Opens or creates a registry.
 
         Args:
-          root: the folder.
           model: the first update's base; None if there are updates already.
 
         Raises:

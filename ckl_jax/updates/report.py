@@ -36,7 +36,6 @@ def write(
     """Writes report.html of an update.
 
     Args:
-      folder: of the update.
       verdict: of `gate.Gate.judge`.
       rows: of the ledger.
       registry: that the update is in.

@@ -44,8 +44,6 @@ def build_world(
     A folder that already holds this world, whole, is left as it is.
 
     Args:
-      directory: the folder to fill.
-      seed: any integer.
       size: one of `timeline.SIZES`.
       progress: called with (what is being written, files done, files in all).
       source: one of `facts.SOURCES`.

@@ -57,7 +57,6 @@ def factbook_world(
 
     Args:
       data_dir: holds `factbook/`.
-      seed: of the choice among countries and sentences.
       size: "tiny", "small", ...: 30 or all countries, with up to 2, 10, 40 or all sentences of
         prose each in D0; D1 has a tenth as many.
       variant: see `World.variant`; the legacy one has no prose.

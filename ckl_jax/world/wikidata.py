@@ -105,7 +105,6 @@ def wikidata_world(
 
     Args:
       data_dir: holds `probes/`.
-      seed: of the choice among the facts.
       size: "tiny", "small", ...: up to 8, 75, 400 or all invariant facts of a relation, and as many
         of those that could have changed and did not. What changed or is new is always in.
       variant: see `World.variant`.

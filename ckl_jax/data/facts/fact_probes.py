@@ -84,7 +84,6 @@ def candidates(
 
     Args:
       facts: are read once.
-      period: the two dates.
       wordings: by relation.
       counts: gets the facts by what becomes of them.
 

@@ -94,7 +94,6 @@ def office_questions(
       first, last: the months, "2019-01" to "2019-12".
       keep_ambiguous: also months in which the office changes hands, or has two holders on the
         15th (all of whom are right).
-      tokenize: of the text of questions and answers.
 
     Raises:
       UserError: `first` or `last` is not a month, or there are none between.

@@ -209,11 +209,6 @@ def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> 
 def read(folder: str | Path, probe: str, path: str | Path) -> dict[str, Any] | None:
     """The measured overlap of a probe: {corpus: {"items", "exact", "near", "examples"}}.
 
-    Args:
-      folder: the data folder.
-      probe: its name.
-      path: its file.
-
     Returns:
       None if it was not measured, or of another file.
     """

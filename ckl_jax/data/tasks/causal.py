@@ -177,7 +177,6 @@ def prepare_originals(
 
     Args:
       path: CSV file with the column `original`; see `ckl_files.read_originals`.
-      folder: of the task.
       vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a row at most.
 
@@ -205,7 +204,6 @@ def prepare_facts(
 
     Args:
       path: CSV file with these columns; see `data.fact_files.read_probe_csv`.
-      folder: of the task.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a fact at most.
 
@@ -241,7 +239,6 @@ def prepare_prompts(
     Args:
       path: CSV file in the format of `probe`.
       probe: a record, or one of `ckl_files.PROBES`: "trex_5000" for any file in LAMA's format.
-      folder: of the task.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a row at most.
       questions: put questions before the answers.

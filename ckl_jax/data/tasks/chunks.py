@@ -115,7 +115,6 @@ def stream_documents(
     """Yields the documents of a task from `start` on.
 
     Args:
-      task: the task.
       start: number of the first.
       eos_id: append it to each document as a word of its own; None does not.
 
@@ -175,7 +174,6 @@ def blocks(
     """Yields the blocks of a segment.
 
     Args:
-      segment: documents.
       lengths: of rows, ascending, see `buckets`; the last is T, a chunk's.
       rows: N.
       eos_id: what precedes a document.

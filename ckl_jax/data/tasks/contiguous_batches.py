@@ -118,7 +118,6 @@ class ContiguousSource:
     document that is in the row) int32 [B, T], and `decoder_loss_weights` float32 [B, T].
 
     Args:
-      plan: of the documents.
       task: whose rows are documents, of which `targets` is read.
       eos_id: follows each document.
       rows: int [documents], rows of the task that the plan is of; None is all.

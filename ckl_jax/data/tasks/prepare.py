@@ -70,7 +70,6 @@ def prepare_ckl(
 
     Args:
       directory: CKL's data folder, published or simulated.
-      out: the folder to fill.
       vocab_size: tokens of a vocabulary to be trained (a small corpus yields fewer).
       lengths: {"inputs": S, "targets": T}, the most tokens (EOS included) to keep of a row; None
         keeps all.
@@ -306,11 +305,9 @@ def make_task(
     """Writes a cached task unless `directory` already contains it.
 
     Args:
-      directory: of the task.
       meta: of `describe`, and what else decides its rows.
       rows: makes them; see `write_cached`.
       vocabulary: has `vocab_size` and `eos_id`.
-      features: of a row.
       replace: make anew what is there of other settings.
 
     Raises:

@@ -47,7 +47,6 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
 
     Args:
       place: .jsonl, .csv (each also .gz or .bz2), .parquet, .txt, .md, or a folder.
-      fields: of records.
 
     Raises:
       UserError: nothing there can be read; or a record is damaged, has no text field, or has a date
@@ -73,7 +72,6 @@ def read_records(path: str | os.PathLike, columns: Iterable[str] = ()) -> Iterat
     """Yields the records of a .jsonl, .csv or .parquet file, each with its file and line.
 
     Args:
-      path: of the file.
       columns: those of Parquet that are read; () is all.
 
     Raises:

@@ -106,8 +106,6 @@ def train_word_pieces(
     them in a fixed order.
 
     Args:
-      lines: the text.
-      folder: to write to.
       size: maximum number of tokens, special ones included.
     """
     lines = list(lines)

@@ -43,7 +43,6 @@ def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
 
     Args:
       trainings: of the experiment, finished ones among them.
-      rows: the number of rows of a task.
     """
     left = [training for training in trainings if not training.is_done]
     text = labels.count(len(trainings), "training")

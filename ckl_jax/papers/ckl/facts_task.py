@@ -17,8 +17,6 @@ def cached_facts(facts: str | None, folder: str, vocabulary: Any, length: int = 
 
     Args:
       facts: CSV file, such as `lighttuning_changed_500.csv` of `ckl data probes --light-tuning`.
-      folder: of the task.
-      vocabulary: of the model.
       length: tokens of a fact at most.
 
     Returns:

@@ -105,8 +105,6 @@ class KiltEvaluator:
         """Reads the dev files, and prints to stderr how much of them is cut.
 
         Args:
-          config: the data sets.
-          model: the model with its method in it.
           put_batch: places a dict of host arrays on the devices; default: as they are.
 
         Raises:
@@ -155,9 +153,7 @@ class KiltEvaluator:
         """Yields one row per record; the first of a data set has its `probe_record` too.
 
         Args:
-          params: all parameters, as the model takes them.
           context: put into every row: run, method, phase, epoch, step.
-          last: not used.
         """
         del last
         for name, (records, tokens, cut) in self._sets.items():

@@ -42,7 +42,6 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
     Args:
       model: a Hugging Face folder or name, a MODEL_DIR, a checkpoint in one, or a live model of
         transformers, whose weights are copied as they are now.
-      settings: how.
       tokenizer: of a live model.
 
     Raises:

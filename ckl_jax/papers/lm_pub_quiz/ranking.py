@@ -70,7 +70,6 @@ class Evaluator:
         Args:
           template: with `[Y]` for the answer, and `[X]` for the subject.
           answers: one or more.
-          subject: its label.
           reduction: "sum", "mean", or None for token scores.
           capitalize: begin the statement with a capital letter, as those of datasets do.
 
@@ -104,7 +103,6 @@ class Evaluator:
         settings reads it back and scores the others.
 
         Args:
-          dataset: the relations.
           template_index: one template, some, or None for all.
           subsample: score so many instances of each relation.
           save_path: a folder in LM-PUB-QUIZ's layout of results; they name the parameters of the

@@ -279,7 +279,6 @@ class DatasetResults:
         """Reads a folder, of either generation.
 
         Args:
-          path: the folder.
           relation_info: {relation: {"domains": [...]}}, laid over what the results say.
 
         Raises:

@@ -119,7 +119,6 @@ def rows(trie: Trie, width: int, edges: int) -> Iterator[Row]:
     model sees again.
 
     Args:
-      trie: the trie.
       width: nodes in a row at most; more than any sequence has.
       edges: edges of a row at most; a node with more children takes several rows.
     """

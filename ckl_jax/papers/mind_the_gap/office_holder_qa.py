@@ -53,7 +53,6 @@ def ask(
       out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
         the same settings is not evaluated again.
       tune: file of questions to tune on; None tunes on none.
-      settings: how.
       trusted: modules of the user's own that the gin files of the runs may import.
 
     Returns:

@@ -243,7 +243,6 @@ class Data:
         Args:
           first: documents of the first snapshot.
           whole: whether the later snapshots are trained on whole, too.
-          vocabulary: of the model.
           **settings: of the rows; see `data.causal.prepare_rows`.
         """
         # Tasks that are there with the same settings are kept.

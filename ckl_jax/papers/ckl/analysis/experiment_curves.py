@@ -48,7 +48,6 @@ def line_of(scenario: str, phases: Sequence[Entry], start: float, rows: Sequence
     """The line of a model through its phases.
 
     Args:
-      scenario: its name.
       phases: the runs, the first phase's first.
       start: EM in percent of the model before.
       rows: see `Line`.

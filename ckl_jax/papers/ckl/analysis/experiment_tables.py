@@ -40,7 +40,6 @@ def compare(
 
     Args:
       runs: MODEL_DIRs, the Initial model's first.
-      probes: the columns.
       acquired: see `main_table.fuar_tasks`.
       published: {row: {probe: score in percent, "fuar": ...}}, as the paper printed them.
       metric: "em" or "f1".

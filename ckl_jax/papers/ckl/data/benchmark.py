@@ -146,7 +146,6 @@ def build(
       corpora: JSONL(.gz) of dated documents, each of D0, D1 or later by its date.
       dates: the last days of D0 and of D1.
       out: folder to write: CKL's files, evidence.jsonl, manifest.json.
-      replace: a benchmark that is there may go.
       record_limit: bytes of a line of `corpora` at most.
 
     Returns:

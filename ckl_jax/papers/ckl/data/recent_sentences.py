@@ -95,9 +95,6 @@ def recent_sentences(
     """The best few sentences of a document from which an item can be made.
 
     Args:
-      document: recent.
-      sentences: its.
-      finder: of entities.
       counts: gets the sentences by why they are left out.
       standing: leave out those that do not stand alone.
     """

@@ -85,8 +85,6 @@ def write_corpora(
     Args:
       documents: ("D0" or "D1", document), in the order to write.
       folder: gets the files of `ckl_files.CORPORA` that have rows.
-      parts: of SMALL.
-      finder: of what is masked.
       words: of a row's text at most; 0: a sentence a row.
       spans: masked in a row at most; a text gets as many rows as mask each once. 0: all at once.
       counts: gets what is left out: the texts without anything to mask, and documents.

@@ -112,9 +112,7 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
     """The numbers of a finished folder of `ckl mind-the-gap`; it may have been moved.
 
     Args:
-      folder: of one seed.
       samples: B, of the bootstrap over documents; of past text there is no other than the value.
-      seed: of the bootstrap.
 
     Raises:
       UserError: the folder has no results yet, or lacks what they are of.

@@ -41,8 +41,6 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     """Computes everything and writes results.json, tables.md, report.html and figures.
 
     Args:
-      study: what is compared.
-      out: folder.
       *more: further sections of the page.
 
     Returns:

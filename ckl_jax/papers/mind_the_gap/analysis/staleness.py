@@ -289,8 +289,6 @@ def relative_increase(
     Args:
       model, control: as `read_totals` gives them.
       bins: of the documents; None is months.
-      group: of words.
-      samples, seed: of the bootstrap.
 
     Raises:
       UserError: see `bins_of`; or the group has no word at all.

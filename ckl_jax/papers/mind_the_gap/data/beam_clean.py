@@ -42,7 +42,6 @@ def run(
     Args:
       inputs: files of the source that every worker can read.
       out: a folder that every worker can write to.
-      options: see `clean.Options`.
       arguments: of the pipeline, such as `--runner=FlinkRunner`.
       record_limit: bytes of a record at most.
 

@@ -38,11 +38,9 @@ def split(
     Args:
       corpus: JSONL(.gz) file of documents. The splits have its lines in its order.
       out: the folder: `NAME.jsonl.gz` of each of the five splits, and `split.json`.
-      options: of the test period.
       variant: "main"; "increasing-distance", also training sets that end `steps` (11) times half a
         year earlier, in `increasing_distance/split_DATE/train.jsonl.gz`; "shifted-years", also the
         whole for test periods that end 1 to `steps` (5) years earlier, in `split_DATE/`.
-      steps: see `variant`.
       progress: called with (done, of how many, of what) now and then.
       record_limit: bytes of a line of `corpus` at most.
 

@@ -75,8 +75,6 @@ def dynamic_eval(
         `forgetting/`, `summary.json`, `config.gin`, `model-info.txt`.
       mask: what learns: "all", "bias", "embedding", "none" or patterns, see `methods.subsets`.
       include_output_bias: whether "embedding" has the output bias, where there is one.
-      updates: how it learns.
-      stream: how it reads.
       statistics: of gradients on training text, for `krause.rms_decay`.
       past: dated text of the past that is scored at every month's end, to see what is forgotten.
       keep_snapshots: keep the checkpoint of every month's end, not only the newest.

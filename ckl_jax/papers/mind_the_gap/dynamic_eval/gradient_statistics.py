@@ -89,14 +89,11 @@ def collect(
     """The mean square of each trainable number's gradient, parameters fixed.
 
     Args:
-      settings: on which text.
       path: a file that keeps it; one that was collected in the same way is taken as it is.
       about: what else decides it, JSON values.
       model: with its method in it.
       trainable, frozen: the parameters.
-      stream: how text is read.
       reduction: of a chunk's loss.
-      partitioner: its mesh.
 
     Returns:
       MS, a tree like `trainable`, and N.

@@ -181,7 +181,6 @@ def compare_study(
     """The verdict on each method's newest model against its previous one, on the newest interval.
 
     Args:
-      root: folder of `ckl temporalwiki`.
       condition: of `parse`.
       methods: which; () is all.
 

@@ -96,7 +96,6 @@ def load(root: str | Path, trained: bool = True) -> Study:
     """Reads a folder of `ckl temporalwiki`, finished or not.
 
     Args:
-      root: the folder.
       trained: whether its Initial model must be there; else `initial` may be None.
 
     Raises:

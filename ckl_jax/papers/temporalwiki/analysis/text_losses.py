@@ -70,7 +70,6 @@ def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
     """The losses of a MODEL_DIR or EVAL_OUTPUT_DIR at a step.
 
     Args:
-      folder: of the run.
       step: None is the last one that was evaluated.
 
     Raises:

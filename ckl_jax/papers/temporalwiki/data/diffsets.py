@@ -188,10 +188,8 @@ def build(
 
     Args:
       todo: what `plan` made.
-      workers: processes.
       part: (i, N): only the shards whose number modulo N is i; machines that share the folder can
         so divide the work.
-      progress: called as shards are finished.
 
     Returns:
       The manifest; None if shards of other parts are not finished.

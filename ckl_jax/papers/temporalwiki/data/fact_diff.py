@@ -91,7 +91,6 @@ def classify_current(
     old dump stated, without the best rank.
 
     Args:
-      old, new: statements.
       days: of the dumps, YYYY-MM-DD, "" where unknown.
     """
     before, after = (

@@ -25,7 +25,6 @@ def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int =
       pool: candidates, read once; the memory for them is `count` facts for each relation.
       probes: after all filters.
       count: how many to draw; fewer if there are no more.
-      seed: of the lot.
 
     Returns:
       The facts, ordered by ids.

@@ -96,8 +96,6 @@ def write_nondiffset(
       diffset: folder of `ckl data diffsets`, of the same new dump.
       out: JSONL(.gz) file to write.
       fraction: of the pages to take, by a hash of `seed` and the page's id.
-      seed: of that.
-      language: of the sentences.
       record_limit: bytes of a line of `snapshot` at most.
 
     Returns:

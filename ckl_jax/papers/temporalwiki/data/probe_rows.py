@@ -251,7 +251,6 @@ def probe_of(
       answer: label of the object.
       old_objects: labels, of which empty ones are left out.
       types: labels of what subject and object are instances of.
-      counts: of the step.
     """
     kind, subject, name, page, relation, item, _ = row
     texts = {"subject": name, "relation": relations.get(relation, ""), "object": answer}
