@@ -55,9 +55,7 @@ def _same_answers(a: dict[str, Scored], b: dict[str, Scored]) -> bool:
 
 
 def _alike(a: Scored, b: Scored) -> bool:
-    """Whether the same items have the same first answers, or the same losses where none was
-    decoded.
-    """
+    """Whether the same items have the same first answers, or losses where none was decoded."""
     if a.items != b.items:
         return False
     # Decoding is deterministic, so equal models answer alike on every item.

@@ -83,8 +83,6 @@ class Claim:
     """An effect that is positive according to the paper.
 
     Attributes:
-      text: what is claimed.
-      effect: of the numbers.
       where: the table, figure or section that says so.
       unit: of the effect.
       published: the paper's numbers, of which the effect may take some that are not printed.
@@ -121,7 +119,6 @@ class Kind:
     """The folders of one command, and the claims of its paper.
 
     Attributes:
-      paper: its name.
       command: that fills such folders.
       record: the file with a folder's settings, by which it is known.
       claims: in the order of the paper.

@@ -53,8 +53,6 @@ class Gate:
     """A condition, and the number of items that each of its scores needs.
 
     Attributes:
-      text: as it was given.
-      condition: parsed.
       min_items: items of each score that the condition names.
       advice: for names of scores, what to do where there is no item.
     """

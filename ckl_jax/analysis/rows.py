@@ -250,7 +250,6 @@ class Run:
     """A MODEL_DIR with probe rows.
 
     Attributes:
-      path: the folder.
       summary: what summary.json says; empty while the run is not finished.
       files: {step: file of rows}, ascending.
     """

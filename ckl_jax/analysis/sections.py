@@ -20,7 +20,6 @@ class Cell:
     """A cell of a table.
 
     Attributes:
-      text: of the cell.
       below: text below it, such as an interval.
       mark: sign after it.
       rank: 1 is bold, 2 underlined.
@@ -105,10 +104,7 @@ class Section:
     """A figure, a table, sentences and subsections; empty ones are not rendered.
 
     Attributes:
-      title: its heading.
       headers, rows: of the table; values become cells, see `cell`.
-      notes: sentences.
-      png: the figure.
       code: text that is shown as it is, folded.
       sections: below this one.
       anchor: name of its link, of a section of the page.
@@ -281,14 +277,11 @@ def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
 def write_page(
     path: Path, title: str, sections: Sequence[Section], lead: Sequence[str] = ()
 ) -> Path:
-    """Writes the sections as one self-contained HTML file.
+    """Writes the sections as one self-contained HTML file; returns `path`.
 
     Args:
       sections: each with an `anchor`.
       lead: sentences below the title.
-
-    Returns:
-      `path`.
     """
     shown = {
         "title": title,

@@ -198,9 +198,7 @@ def _answered(study: Study) -> Study:
 
 
 def _is_initial(run: Run) -> bool:
-    """Whether a finished run trained from random parameters, trained nothing, or is named
-    Initial.
-    """
+    """Whether a finished run began with random parameters, trained nothing, or is named Initial."""
     # An update is probed at step 0, before its first step; a pre-training run is not.
     fresh = 0 not in run.files and not run.summary.get("base_checkpoint")
     # An Initial model may have been trained from an imported one.

@@ -156,7 +156,6 @@ class Architecture:
       module: the linen module, called with a configuration.
       model: the wrapper around `module` (encoder-decoder, decoder-only, masked or recurrent). It
         decides about batches, the loss, decoding, and which scorer ranks with the model.
-      vocabulary: the files of its vocabulary.
       gin_file: the gin file of the model without sizes; `model.gin` is laid over it.
       includes_gin: whether `model.gin` includes `gin_file`, as no run's gin file does.
       run_gin: the gin files of runs that `model.gin` is laid over, as its first line names them.

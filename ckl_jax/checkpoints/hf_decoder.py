@@ -50,7 +50,6 @@ class Family:
 
     Attributes:
       architecture: the class that `config.json` names.
-      names: of the parameters.
       fields: settings -> fields of `DecoderConfig` beside sizes.
       settings: {field of `config.json`: value for a configuration}, beside sizes; of an export.
       fixed: settings that change the computation, and the one value that is offered.

@@ -34,8 +34,7 @@ class CutOff(NamedTuple):
 
 
 def sentence(path: epath.Path, error: Exception) -> str:
-    """Describes the damage to a checkpoint.
-    """
+    """Describes the damage to a checkpoint."""
     # From the most precise description to the least: a named file, a named array, the library's
     # text.
     if isinstance(error, from_t5x.Damaged):

@@ -23,8 +23,6 @@ class PageText(NamedTuple):
     """One page and its only revision.
 
     Attributes:
-      id, title: of the page.
-      revision: number of the revision.
       edited: day of the revision, YYYY-MM-DD.
       text: in the content model `model`.
       redirect: title of the target of a redirect.
@@ -56,15 +54,12 @@ class PageText(NamedTuple):
 
 
 def write_pages(path: str | os.PathLike, wiki: str, pages: Iterable[PageText]) -> int:
-    """Writes a multistream file and, beside it, its index.
+    """Writes a multistream file and, beside it, its index; returns their number.
 
     Args:
       path: ends in ".xml.bz2".
       wiki: such as "simwiki".
       pages: in the order of their ids.
-
-    Returns:
-      The number of pages.
     """
     lines: list[str] = []
     pages = iter(pages)

@@ -28,9 +28,6 @@ def recadam(
         refused where learning rate * gamma makes it diverge).
       legacy_adam: never pull, which is what the released code did on T5 and GPT-2: its parameter
         grouping looked for the model's type in parameter names that do not hold it.
-
-    Returns:
-      The method.
     """
     # Waits for the run's learning-rate schedule, its only missing argument.
     tx = functools.partial(

@@ -335,9 +335,6 @@ def beam_search(
       num_return: `R`, at most K; None returns all K.
       constant_leaves: names of cache leaves equal over the beams of an example, never reordered.
 
-    Returns:
-      `Decoded`, best first.
-
     Raises:
       ValueError: unknown rule, or a size out of range.
     """

@@ -28,12 +28,7 @@ Results = dict[str, dict[str, list[float | None]]]
 
 
 class HarnessModel(TemplateLM):
-    """A decoder-only model as the harness sees one.
-
-    Attributes:
-      model: the model.
-      params: its parameters.
-    """
+    """A decoder-only model as the harness sees one."""
 
     def __init__(self, model: Any, params: Any):
         super().__init__()

@@ -358,8 +358,7 @@ def _item(
 
 
 def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
-    """Items of earlier updates as "kept" ones, except facts that have changed since.
-    """
+    """Items of earlier updates as "kept" ones, except facts that have changed since."""
 
     def fact(item: Item, answer: str) -> frozenset[str]:  # whichever of its names is asked for
         return frozenset((item.about or item.question, normalise(answer)))

@@ -22,11 +22,7 @@ _REMOVABLE = ("import", "rows", "train")
 
 
 class Registry:
-    """A folder of updates.
-
-    Attributes:
-      root: the folder.
-    """
+    """A folder of updates."""
 
     def __init__(self, root: str | Path):
         self.root = Path(root)

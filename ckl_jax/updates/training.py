@@ -70,9 +70,7 @@ def gin_files(method: str, masked: bool) -> tuple[str, ...]:
 
 
 def require_exportable(method: str, masked: bool, adapter: bool = False) -> None:
-    """Raises `UserError` for a method whose parameters neither Hugging Face nor PEFT formats
-    hold.
-    """
+    """Raises `UserError` for a method whose parameters neither Hugging Face nor PEFT can hold."""
     import gin
 
     *_, name = gin_files(method, masked)

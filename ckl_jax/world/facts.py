@@ -94,11 +94,9 @@ class World:
       seed, size: what it was made from.
       entities: by id.
       facts: all, in a fixed order.
-      relations: by name.
       cut: D0 was written before this ISO date, D1 on or after it.
       half: D1's phases: P1 before it, P2 on or after it.
       end: D1 was written before it.
-      shape: of the corpora.
       variant: "disjoint", whose probed facts are never stated in a probe's wording, or "legacy",
         whose pages and articles (`render`) state every fact in it.
       prose: stands in the disjoint world's corpora beside the sentences made of facts.

@@ -76,7 +76,6 @@ class PageState:
     """A page in one month.
 
     Attributes:
-      id: of the page.
       entity: that it is about; "" for the redirect that a move left.
       title: in this month.
       redirect: title of its target; "" if it is none.

@@ -38,7 +38,6 @@ class Size:
       changes: fraction of the changing facts that do change in D1.
       late: factor of the fractions of old subjects that get a relation in D1.
       namesakes: fraction of the names of two words that have one of another entity's.
-      shape: of the corpora.
     """
 
     countries: int

@@ -226,9 +226,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
-    """Reads a DyKnow answer; one without dates is skipped, `point` alone is a day on which it
-    held.
-    """
+    """Reads a DyKnow answer; one without dates is skipped, `point` alone is a day when it held."""
     subject = text_field(row, "subject", where)
     named = row.get("attribute") is not None
     attribute = text_field(row, "attribute", where) if named else f"chief executive of {subject}"

@@ -41,7 +41,6 @@ class Overlap:
     """The overlap of a probe with one corpus.
 
     Attributes:
-      items: of the probe.
       exact: items of which a statement stands in the text.
       near: [5] items by the greatest fraction of trigrams in one text: up to 0.2, 0.4, ... 1.
       examples: up to five of the exact statements.

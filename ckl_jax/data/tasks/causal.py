@@ -180,9 +180,6 @@ def prepare_originals(
       vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a row at most.
 
-    Returns:
-      `folder`.
-
     Raises:
       UserError: the file is missing or malformed or has no text, or the folder has another task.
     """
@@ -206,9 +203,6 @@ def prepare_facts(
       path: CSV file with these columns; see `data.fact_files.read_probe_csv`.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a fact at most.
-
-    Returns:
-      `folder`.
 
     Raises:
       UserError: the file is missing or malformed or has no facts, or the folder has another task.
@@ -242,9 +236,6 @@ def prepare_prompts(
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a row at most.
       questions: put questions before the answers.
-
-    Returns:
-      `folder`.
 
     Raises:
       UserError: the file is missing or malformed, an item has no question, a row does not fit (an

@@ -263,9 +263,7 @@ class Assembler:
 
 
 def read_ahead(items: Iterator[T], count: int = 2) -> Iterator[T]:
-    """Yields `items`, up to `count` of which a thread prepares in advance; its errors are raised
-    here.
-    """
+    """Yields `items`, up to `count` of them prepared ahead by a thread; its errors come here."""
     made: queue.Queue[Any] = queue.Queue(count)
     stop, end = threading.Event(), object()
 

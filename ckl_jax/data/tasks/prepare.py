@@ -35,7 +35,6 @@ class Prepared:
     """The outputs of `prepare_ckl`.
 
     Attributes:
-      vocabulary: the vocabulary of all tasks.
       tasks: name to folder.
     """
 

@@ -141,9 +141,7 @@ class DumpWriter:
         self._pending.append(document)
 
     def flush(self) -> None:
-        """Writes the pending documents as a shard; afterwards `next` is the next document's
-        number.
-        """
+        """Writes the pending documents as a shard; `next` is then the next document's number."""
         documents = self._pending
         if not documents:
             return

@@ -154,9 +154,7 @@ def masked_rows(
     max_spans: int | None = None,
     keep_spanless: bool = False,
 ) -> Iterator[dict[str, str]]:
-    """Yields rows in which every span of the documents is masked once; chunks have up to `words`
-    words.
-    """
+    """Yields rows that mask every span of the documents once; chunks have up to `words` words."""
     for document in documents:
         for piece in chunk(document.text, words):
             yield from salient_rows(

@@ -28,8 +28,6 @@ class Cost:
     """The cost of a training.
 
     Attributes:
-      steps: of the optimizer.
-      flops: of all steps.
       stored: bytes of its checkpoint.
     """
 

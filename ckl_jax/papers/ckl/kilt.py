@@ -62,10 +62,8 @@ class KiltProbes(ProbeLengths):
     """Settings of a KILT evaluation: data sets, decoding and scoring.
 
     Attributes:
-      data_dir: folder of KILT's files.
       probes: names in `papers.ckl.data.kilt.KILT_SETS`, or `KiltSet`s.
       batch_size: records decoded at once; the last batch is padded.
-      beam_size: of the search.
       input_lengths, target_lengths: {data set: tokens} that replace Table 9's; the key "*" replaces
         all. A target length counts the start token, as Hugging Face's does.
       reading: of the scores, "paper" or "kilt"; see `score_answer`.
@@ -97,9 +95,7 @@ class KiltProbes(ProbeLengths):
 
 
 class KiltEvaluator:
-    """Evaluates one model on the records of a `KiltProbes`; caches tokens and compiled
-    functions.
-    """
+    """Evaluates a model on the records of a `KiltProbes`; caches tokens and compiled functions."""
 
     def __init__(self, config: KiltProbes, model: EncoderDecoderModel, put_batch=None):
         """Reads the dev files, and prints to stderr how much of them is cut.

@@ -27,9 +27,6 @@ def cached_kilt(
       out: of cached tasks.
       lengths: {"inputs": S, "targets": T} at which the task is read.
 
-    Returns:
-      The folder of the task.
-
     Raises:
       UserError: as `prepare_kilt`, or the lengths are none.
     """

@@ -39,7 +39,6 @@ class Tuning:
 
     Attributes:
       name: of its folders.
-      overlay: gin file.
       probe: the column of the table.
     """
 
@@ -54,9 +53,6 @@ class Scenario:
 
     Attributes:
       name: of its folder, and in the paper's numbers.
-      overlay: gin file.
-      probes: the probes of the models.
-      cells: the trainings.
       acquired: probes that FUAR takes for new knowledge; () is the usual choice.
       after: the scenario whose models these start from; None is the Initial model.
       tuned: all parameters of those models, and of the Initial model, are fine-tuned on a data set
@@ -124,9 +120,7 @@ def sweep(method: str, rates: Sequence[float], strengths: bool) -> Iterator[Cell
 
 
 def _kilt(name: str) -> Scenario:
-    """Fine-tuning on a KILT data set; models tuned on AIDA CoNLL-YAGO answer the untrained sets
-    too.
-    """
+    """Fine-tuning on a KILT data set; those on AIDA CoNLL-YAGO answer the untrained sets too."""
     # WNED has no training data: CKL scores it with the AY2 model (Table 8).
     measured = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
     # The Initial model is fine-tuned too, as Vanilla is.

@@ -102,9 +102,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
 
 
 def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | None, tuple[str, ...]]:
-    """The checkpoint from which a cell starts (None: the gin file's), and the trainings it depends
-    on.
-    """
+    """The checkpoint that a cell starts from (None: the gin file's), and what it waits for."""
     if scenario.after is None or cell.name == INITIAL:
         base, after = running.root / INITIAL, (INITIAL,)
         if running.is_full:

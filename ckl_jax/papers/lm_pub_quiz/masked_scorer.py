@@ -43,7 +43,6 @@ class MaskedScorer:
 
     Attributes:
       model: the model; its vocabulary encodes the statements.
-      params: its parameters.
       pll_metric: one of SCHEMES.
       width: tokens of a row, in which several passes have room.
       batch_size: rows in a batch; None is 4 on CPUs and 128 elsewhere.

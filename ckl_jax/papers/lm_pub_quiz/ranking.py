@@ -65,16 +65,13 @@ class Evaluator:
         reduction: str | None = "sum",
         capitalize: bool = True,
     ) -> list[Any]:
-        """Scores the answers of one statement.
+        """Scores the answers of one statement: one for each answer, or a list of token scores.
 
         Args:
           template: with `[Y]` for the answer, and `[X]` for the subject.
           answers: one or more.
           reduction: "sum", "mean", or None for token scores.
           capitalize: begin the statement with a capital letter, as those of datasets do.
-
-        Returns:
-          A score for each answer, or a list of token scores.
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
         part = [fill(template, subject, answer, capitalize) for answer in answers]

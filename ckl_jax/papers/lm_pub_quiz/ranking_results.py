@@ -59,7 +59,6 @@ class RelationResult:
     """The scores of one relation.
 
     Attributes:
-      code: the relation.
       table: a dict for each of R rows: subject, `answer_idx`, `template_index`, ...
       scores: [R, K] float64; for token scores a list of R lists of K lists.
       metadata: settings, answer space and relation info, as they are written.

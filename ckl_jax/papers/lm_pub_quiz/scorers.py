@@ -50,7 +50,6 @@ class CausalScorer:
 
     Attributes:
       model: the model; its vocabulary encodes the statements.
-      params: its parameters.
       bos: begin with the model's `start_id` (BOS; EOS of a Transformer-XL), so that the first token
         is scored too; None does so where it has one. Published GPT-2 scores are without.
       width: nodes that a row of the model holds; None is 512, and 256 on CPUs, where a GPT-2 small

@@ -38,7 +38,6 @@ class Experiment:
       make: makes its section, with the printed numbers, of the results of the comparison; or, of
         what is no comparison of the study's models, of the settings.
       part: anchor of the report's section that shows it too.
-      masks: of dynamic evaluation.
       larger: whether it needs the larger model.
       cutoffs: whether it needs models of several cut-offs.
     """

@@ -143,9 +143,7 @@ def _batch(model: Any, rows: Sequence[tuple], widths: Sequence[int]) -> dict[str
 
 
 def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, name: str) -> Any:
-    """The parameters after `epochs` passes with the loss of the answers only; all parameters
-    train.
-    """
+    """All parameters after `epochs` passes of training on the loss of the answers only."""
     rows = _encoded(opened, questions, settings.length)
     # One width for all batches: one compilation.
     widths = [max(map(len, part)) for part in zip(*rows, strict=True)]

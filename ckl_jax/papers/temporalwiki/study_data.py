@@ -50,7 +50,6 @@ class Drawn:
 
     Attributes:
       task: "d1" or "whole" of an interval, or "d0".
-      batch: rows of a batch.
       reviewed: old rows beside each new one.
     """
 
@@ -64,9 +63,7 @@ class Data:
     """The files of a study and how they are built.
 
     Attributes:
-      updates: the settings.
       snapshots: in order.
-      progress: shows the work on one line.
     """
 
     updates: Updates

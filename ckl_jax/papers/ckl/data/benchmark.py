@@ -139,7 +139,7 @@ def build(
     progress: Progress = no_progress,
     record_limit: int = RECORD_BYTES,
 ) -> dict[str, Any]:
-    """Builds the probes for which there are facts and documents.
+    """Builds the probes for which there are facts and documents; returns the manifest.
 
     Args:
       facts: files and folders; see `dated_facts`.
@@ -147,9 +147,6 @@ def build(
       dates: the last days of D0 and of D1.
       out: folder to write: CKL's files, evidence.jsonl, manifest.json.
       record_limit: bytes of a line of `corpora` at most.
-
-    Returns:
-      The manifest.
 
     Raises:
       UserError: bad input (nothing is written then), or no item is left.

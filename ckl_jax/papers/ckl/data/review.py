@@ -107,10 +107,7 @@ def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str, dict[str, Any]]:
-    """Reads decisions and checks each.
-
-    Returns:
-      Key -> decision, in the order of the file.
+    """Reads decisions and checks each; key -> decision, in the order of the file.
 
     Raises:
       UserError: the file is none of decisions, or of other items; a key or an action is unknown; an
@@ -180,7 +177,7 @@ def apply(
     *,
     replace: bool = False,
 ) -> dict[str, Any]:
-    """Writes the probes of a folder after a review.
+    """Writes the probes of a folder after a review; returns the manifest.
 
     Args:
       directory: in CKL's layout.
@@ -189,9 +186,6 @@ def apply(
         left out.
       undecided: "keep" or "drop" items without a decision.
       replace: a reviewed folder that is there may go.
-
-    Returns:
-      The manifest.
 
     Raises:
       UserError: see `read_reviewable`, `read_decisions`; nothing is left; `out` cannot be written.

@@ -162,9 +162,7 @@ def _models(results: Results) -> Section:
 
 
 def _slopes(results: Results) -> Section:
-    """The line through each curve, and whether an update's line rises less than the stale
-    model's.
-    """
+    """The line through each curve, and whether an update's rises less than the stale model's."""
     tests = ["p (slope is 0)", "p (as the stale one's)", "p (paired)"]
     rows = []
     for name, curve in results["months"].items():

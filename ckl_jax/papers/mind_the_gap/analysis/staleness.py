@@ -335,9 +335,7 @@ def relative_increase(
 def _draw(
     part: np.ndarray, samples: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bootstrap sums [B, 2] over a bin's documents [D, 2], and those of resamples with words
-    only.
-    """
+    """Bootstrap sums [B, 2] over a bin's documents [D, 2], and of resamples with words only."""
     n = len(part)
 
     def draw(count: int) -> np.ndarray:

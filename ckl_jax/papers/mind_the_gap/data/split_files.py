@@ -33,7 +33,7 @@ def split(
     progress: Progress = no_progress,
     record_limit: int = RECORD_BYTES,
 ) -> list[dict[str, Any]]:
-    """Writes the splits of a corpus that are not finished yet.
+    """Writes the splits of a corpus that are not finished yet; returns what each `split.json` says.
 
     Args:
       corpus: JSONL(.gz) file of documents. The splits have its lines in its order.
@@ -43,9 +43,6 @@ def split(
         whole for test periods that end 1 to `steps` (5) years earlier, in `split_DATE/`.
       progress: called with (done, of how many, of what) now and then.
       record_limit: bytes of a line of `corpus` at most.
-
-    Returns:
-      What each `split.json` says.
 
     Raises:
       UserError: see `time_splits`; or the folder holds splits of other settings.
@@ -188,7 +185,7 @@ def hold_out_past(
     options: Options,
     per_year: int,
 ) -> int:
-    """Takes documents of each year before the validation months out of a corpus.
+    """Takes documents of each year before the validation months out of a corpus; returns how many.
 
     What is left is to be split afterwards.
 
@@ -197,9 +194,6 @@ def hold_out_past(
       rest: what is left, and `past`: what is taken out, `.jsonl.gz` files to write.
       options: of the split to come: its test period says what is past.
       per_year: how many, or a fifth of what a year has if that is less; drawn by hashes of ids.
-
-    Returns:
-      How many are taken out.
 
     Raises:
       UserError: as `time_splits.period_of`; or no year has documents enough.

@@ -38,9 +38,7 @@ def output_folder(folder: str, mask: Mask) -> str:
 
 
 def mesh_of(mesh_shape: Mapping[str, int] | Sequence[int] | None = None) -> Partitioner:
-    """A mesh of all devices with that shape, or of the first device only, since a stream is one
-    row.
-    """
+    """A mesh of that shape, or of the first device only, since a stream is one row."""
     if mesh_shape is None:
         return Partitioner(devices=jax.local_devices()[:1])
     return Partitioner(mesh_shape=mesh_shape)
@@ -65,7 +63,7 @@ def dynamic_eval(
     cache_dirs: Sequence[str] = (),
     progress: str = "auto",
 ) -> dict[str, Any]:
-    """Scores a dated task; resumes an interrupted run.
+    """Scores a dated task; resumes an interrupted run; returns what `summary.json` says.
 
     Args:
       model: the base model; the method is put into it here.
@@ -83,9 +81,6 @@ def dynamic_eval(
       partitioner: mesh and rules; None is one device.
       cache_dirs: folders of dated tasks.
       progress: "auto", "rich", "plain" or "silent".
-
-    Returns:
-      What `summary.json` says.
 
     Raises:
       UserError: something in the configuration or the files does not fit, or the loss diverged:

@@ -33,7 +33,6 @@ class GradientStatistics:
     Attributes:
       task: a cached task with `targets`, by folder or by name in `cache_dirs`: training text.
       batches: N, chunks; their documents are spread over the task evenly.
-      cache_dirs: folders of tasks.
     """
 
     task: str | None = None

@@ -26,7 +26,6 @@ class PastText:
 
     Attributes:
       tasks: by folder or by name in `cache_dirs`; () measures nothing.
-      cache_dirs: folders of dated tasks.
       unit: what a period is: "year" or "month".
       batch_size: documents that are scored at once.
       seen: whether the model was trained on them; said in the rows.

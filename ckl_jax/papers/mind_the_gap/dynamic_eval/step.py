@@ -147,7 +147,6 @@ class StreamState:
     Attributes:
       params: the trainable leaves, float32; {} trains nothing.
       opt_state: optax state of those leaves.
-      memory: of the model.
       gradients: sum of those that wait for an update, where that takes several chunks; else ().
       waiting: () int32, how many they are.
     """
@@ -251,9 +250,7 @@ def make_stream_step(
         return optax.apply_updates(params, changes), opt_state
 
     def learn(state, grads, row, frozen):
-        """The state after training on a chunk with gradient `grads`; its memory is still the old
-        one.
-        """
+        """The state after a step by a chunk's gradient `grads`; its memory is still the old one."""
         if update_every > 1:
             return _wait(state, grads, update, update_every, updates.reduction)
         params, opt_state = update(state.params, state.opt_state, grads)

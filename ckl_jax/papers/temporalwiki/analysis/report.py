@@ -173,7 +173,6 @@ class Column:
     """A column that a table of methods has for each interval.
 
     Attributes:
-      name: in its header.
       of: (row of a method, interval): its number, see `tables.Perplexities.cell`, or None.
       shown: makes a cell of it.
       ranked: whether the lowest perplexities are marked.

@@ -34,8 +34,6 @@ class Model:
     Attributes:
       method: how it was made; "initial" for the one before any update.
       interval: the last that it was updated by; "" for Initial.
-      path: its MODEL_DIR.
-      summary: of its training.
       losses: {(interval, class): losses of the facts}, and of the kinds of changed facts.
     """
 
@@ -51,7 +49,6 @@ class Study:
     """All models of a folder.
 
     Attributes:
-      root: the folder.
       settings: what its record says.
       intervals: names, "20210801-20210901", in order.
       initial: the model before any update.

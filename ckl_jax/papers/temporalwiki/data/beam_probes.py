@@ -49,15 +49,12 @@ class Part:
 
 
 def build(job: Job, arguments: str = "", **ends: Any) -> dict[str, Any]:
-    """Builds the probes.
+    """Builds the probes; returns the manifest, as `probes.build`.
 
     Args:
       job: see `probes.build`; every worker can read its inputs and write to its folder.
       arguments: of the pipelines, see `beam_runs.new_pipeline`.
       ends: `fix_point`, `keep`, `light_tuning` of `probes.build`.
-
-    Returns:
-      The manifest, as `probes.build`.
 
     Raises:
       UserError: bad input, bad arguments; the first pipeline is kept once it is finished.

@@ -89,8 +89,6 @@ class Plan:
 
     Attributes:
       old, new: the dumps; `old` None is nothing.
-      options: of the comparison.
-      out: folder.
       shards: ranges of page ids, or (unsorted) numbers of buckets with None.
     """
 

@@ -33,7 +33,6 @@ class Span:
     """A part of a dump.
 
     Attributes:
-      path: its file.
       start, stop: bytes of the compressed file; `stop` None is the end.
       first: no page of it has a smaller id.
     """

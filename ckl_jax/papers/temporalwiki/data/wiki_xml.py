@@ -62,7 +62,6 @@ class Page:
       timestamp: of the revision, ISO 8601.
       sha1: of the text, base 36; "" if the dump has none.
       model: of the text: "wikitext", "text", "json", "css", ...
-      text: of the revision.
       line: of the dump's XML where the page begins.
     """
 
