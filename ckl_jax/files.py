@@ -243,11 +243,7 @@ def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | Non
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:
-    """Refuses to write over a file that is read.
-
-    Raises:
-      UserError: `out` is one of `inputs`.
-    """
+    """Raises `UserError` if `out`, a file to be written, is one of the `inputs` that are read."""
     for path in inputs:
         if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
             raise UserError(

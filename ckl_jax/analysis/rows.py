@@ -313,11 +313,7 @@ class Run:
         return self.at(self.steps[-1])
 
     def at(self, step: int) -> dict[str, Scored]:
-        """{probe: scores} of the evaluation after `step`.
-
-        Raises:
-          UserError: nothing was probed then.
-        """
+        """{probe: scores} of the evaluation after `step`; `UserError` if nothing was probed."""
         if step not in self.files:
             known = ", ".join(map(str, self.steps))
             raise UserError(f"{self.path} was not probed at step {step}; it was at {known}.")

@@ -52,11 +52,7 @@ _IN_LAYER = re.compile(r"(?:.*/)?h(\d+)_(.+)")
 
 
 def read_haiku(path: str | Path) -> Mapping[str, np.ndarray]:
-    """The arrays of a file by Haiku's names.
-
-    Raises:
-      UserError: no such file, or one of another format.
-    """
+    """The arrays of a file by Haiku's names; `UserError` if there is none of that format."""
     path = Path(path)
     if path.suffix == ".safetensors":
         return SafetensorsState(dict.fromkeys(safetensors_names(path), path))

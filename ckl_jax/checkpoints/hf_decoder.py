@@ -499,11 +499,7 @@ FAMILIES = {
 
 
 def config_from_hf(settings: Settings, **overrides: Any) -> DecoderConfig:
-    """`DecoderConfig` of a Hugging Face `config.json`.
-
-    Raises:
-      UserError: a setting that is not offered.
-    """
+    """`DecoderConfig` of a `config.json`; raises `UserError` for a setting that is not offered."""
     return read(DecoderConfig, FAMILIES[settings["model_type"]], settings, overrides)
 
 

@@ -290,11 +290,7 @@ def save_peft(
 
 
 def load_peft(folder: str | Path, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Reads an adapter; see `adapter_from_peft`.
-
-    Raises:
-      UserError: files are missing, or hold a pickle.
-    """
+    """`adapter_from_peft` of a folder; raises `UserError` if files are missing or a pickle."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 

@@ -121,11 +121,7 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
 
 
 def stored_step(path: Any) -> int:
-    """Returns the step that a checkpoint says it is of, whatever its folder is called.
-
-    Raises:
-      UserError: no checkpoint, or it does not say.
-    """
+    """The step that a checkpoint says it is of; raises `UserError` if there is none."""
     path, name = find_checkpoint(path), layout.T5X_NAMES["step"]
     if name not in stored_leaves(path):
         raise UserError(f"Checkpoint {path} does not say of which step it is ({name} is missing).")

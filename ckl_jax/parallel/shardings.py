@@ -70,11 +70,7 @@ def standard_logical_axis_rules(
 
 
 def partition_spec(names: Sequence[str | None], rules: Rules, where: str = "") -> PartitionSpec:
-    """Returns the mesh axes of an array whose dimensions have the logical `names`.
-
-    Raises:
-      UserError: a name that no rule mentions.
-    """
+    """The mesh axes of an array of logical `names`; raises `UserError` if no rule has a name."""
     # flax would silently replicate an unknown name.
     known = [name for name, _ in rules]
     for name in names:

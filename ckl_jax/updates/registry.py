@@ -86,11 +86,7 @@ class Registry:
 
     @property
     def current(self) -> str | None:
-        """The name of the update in use; None for the original model.
-
-        Raises:
-          UserError: the pointer is damaged.
-        """
+        """The update in use, None for the original; raises `UserError` for a damaged pointer."""
         path = self.root / "current"
         if not path.exists():
             return None
@@ -118,11 +114,7 @@ class Registry:
             files.write_file(path, f"{name}\n")
 
     def roll_back(self) -> str:
-        """Makes the previously current update current again; returns its model.
-
-        Raises:
-          UserError: there is none.
-        """
+        """Makes the update before current again and returns its model; `UserError` if none."""
         name = self.current
         if name is None:
             raise UserError(f"{self.root}: no update is current, so there is none to take back.")

@@ -110,11 +110,7 @@ def check_data_dir(source: str, data_dir: str | os.PathLike | None) -> None:
 
 
 def read_world(directory: str | os.PathLike) -> dict[str, Any] | None:
-    """The manifest of the world in a folder; None if there is none.
-
-    Raises:
-      UserError: it is not a world's manifest.
-    """
+    """The manifest of a folder's world, or None; raises `UserError` if it is not a world's."""
     path = Path(directory) / "manifest.json"
     if not path.is_file():
         return None

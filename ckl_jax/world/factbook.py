@@ -97,11 +97,7 @@ def factbook_world(
 
 
 def check_files(data_dir: str | os.PathLike | None) -> None:
-    """Checks that the files exist.
-
-    Raises:
-      UserError: no folder is given, or it lacks some.
-    """
+    """Checks that the files exist; raises `UserError` if no folder is given, or it lacks some."""
     if data_dir is None:
         missing = "No --data is given"
     elif absent := [n for n in (_FACTS, *_TEXTS) if not (Path(data_dir) / n).is_file()]:

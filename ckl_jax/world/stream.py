@@ -77,11 +77,7 @@ class Trend:
 
 
 def stream_world(seed: int = 0, size: str = "small") -> World:
-    """The facts of a stream: five years in which offices change hands again and again.
-
-    Raises:
-      UserError: there is no such size.
-    """
+    """The facts of a stream, five years of changing offices; `UserError` for an unknown size."""
     rng = random.Random(f"ckl stream {seed} {size}")
     maker = _StreamMaker(rng, Size(_size(size).countries), START, END)
     maker.make_entities()

@@ -138,11 +138,7 @@ VARIANTS = ("disjoint", "legacy")
 
 
 def make_world(seed: int = 0, size: str = "small", variant: str = "disjoint") -> World:
-    """Makes the world of `seed` at one of `SIZES`; see `World.variant`.
-
-    Raises:
-      UserError: there is no such size or variant.
-    """
+    """Makes the world of a seed; raises `UserError` for an unknown size or `World.variant`."""
     check_size(size)
     checks.require_choice(VARIANTS, **{"--world": variant})
     given = (SIZES if variant == "disjoint" else LEGACY_SIZES)[size]

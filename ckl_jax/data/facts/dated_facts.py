@@ -291,11 +291,7 @@ def _in_order(begin: str, end: str, where: str) -> None:
 
 
 def check_day(text: str, flag: str) -> str:
-    """Returns a date of the form YYYY-MM-DD.
-
-    Raises:
-      UserError: it is none.
-    """
+    """Returns a date of the form YYYY-MM-DD; raises `UserError` if it is none."""
     try:
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError:

@@ -62,11 +62,7 @@ def within(date: str) -> tuple[str, str]:
 
 
 def check_date(date: Any, where: str) -> str:
-    """Returns the date of a term.
-
-    Raises:
-      UserError: it is not of the form YYYY-MM-DD (or with 00, or cut).
-    """
+    """Returns a term's date, YYYY-MM-DD (or with 00, or cut); raises `UserError` for others."""
     first = within(date)[0] if isinstance(date, str) and _valid(date) else ""
     if date and not first:
         raise UserError(f"{where}: {str(date)[:40]!r} is not of the form YYYY-MM-DD.")

@@ -188,11 +188,7 @@ def read_items(path: str | Path) -> list[ProbeItem]:
 
 
 def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> None:
-    """Writes the overlaps of a CKL folder into it, where evaluations read them.
-
-    Raises:
-      UserError: another file is there.
-    """
+    """Writes a CKL folder's overlaps into it; raises `UserError` if another file is there."""
     folder = Path(folder)
     held = read_json_object(folder / FILE) if os.path.lexists(folder / FILE) else {}
     if not all(isinstance(x, dict) and "sha256" in x for x in held.values()):

@@ -140,11 +140,7 @@ def entity_lines(path: str | os.PathLike, threads: int = 1) -> Iterator[Line]:
 
 
 def read_entities(path: str | os.PathLike, rules: FactRules = FactRules()) -> Iterator[Entity]:  # noqa: B008
-    """Yields the items and properties of a dump.
-
-    Raises:
-      UserError: as `entity_lines` and `parse_entity`.
-    """
+    """The items and properties of a dump; raises as `entity_lines` and `parse_entity`."""
     for line in entity_lines(path):
         if entity := parse_entity(path, line, rules):
             yield entity

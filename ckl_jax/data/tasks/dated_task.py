@@ -122,11 +122,7 @@ class DatedTask:
 
     @classmethod
     def find(cls, name: str, cache_dirs: Sequence[str] = ()) -> "DatedTask":
-        """Opens a task by folder, or by name in one of `cache_dirs`.
-
-        Raises:
-          UserError: there is none of that name.
-        """
+        """Opens a task by folder or by name in `cache_dirs`; `UserError` if there is none."""
         if (folder := find_task(name, cache_dirs)) is not None:
             return cls.open(folder)
         raise UserError(

@@ -162,11 +162,7 @@ class DumpWriter:
 
 
 def read_about(folder: str | os.PathLike) -> dict[str, Any]:
-    """The contents of `dump.json`.
-
-    Raises:
-      UserError: there is no dump.
-    """
+    """The contents of `dump.json`; raises `UserError` if there is no dump."""
     path = Path(folder) / ABOUT
     if not path.is_file():
         raise UserError(f"{folder} holds no dump of word losses (no {ABOUT}).")

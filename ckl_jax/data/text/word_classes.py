@@ -65,11 +65,7 @@ class SpacyTagger:
     classes = CLASSES
 
     def __init__(self, model: str = "en_core_web_sm"):
-        """Loads an installed spaCy pipeline.
-
-        Raises:
-          UserError: spaCy or the pipeline is not installed.
-        """
+        """Loads a spaCy pipeline; raises `UserError` if spaCy or the pipeline is not installed."""
         self._pipeline, self.backend = load_spacy(
             model, "tagger", exclude=["parser", "ner", "lemmatizer"]
         )

@@ -215,11 +215,7 @@ EXPERIMENTS = {
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name.
-
-    Raises:
-      UserError: there is none; the message lists those that there are.
-    """
+    """The experiment of that name; raises `UserError`, which lists all, if there is none."""
     if name not in EXPERIMENTS:
         raise UserError(
             f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}."

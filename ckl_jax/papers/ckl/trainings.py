@@ -33,11 +33,7 @@ _PHASES = {
 
 
 def refuse_own(experiment: Experiment, running: Running) -> None:
-    """Refuses bindings that the experiment sets itself.
-
-    Raises:
-      UserError: there is such a binding.
-    """
+    """Raises `UserError` for bindings that the experiment sets itself."""
     own = [*running.macros, *_OWN, *(f"{name}.phase" for name in _PHASES.values())]
     cells = [cell for scenario in experiment.scenarios for cell in running.chosen(scenario)]
     own += ["LEARNING_RATE"] * any(cell.rate is not None for cell in cells)

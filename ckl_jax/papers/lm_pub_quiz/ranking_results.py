@@ -312,11 +312,7 @@ class DatasetResults:
         return cls(name, path=folder, fmt=fmt)
 
     def has(self, code: str, settings: Mapping[str, Any]) -> bool:
-        """Whether a relation is there, scored with these settings.
-
-        Raises:
-          UserError: it was scored with others.
-        """
+        """Whether a relation is there with these settings; raises `UserError` if with others."""
         if code not in self.relations:
             return False
         old = self.relations[code].metadata

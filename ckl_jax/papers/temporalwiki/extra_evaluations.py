@@ -36,11 +36,7 @@ _OF_MODEL = re.compile(r"(?!configs\.)\w+\.\w+Config\.")  # bindings of a model'
 
 
 def check(updates: Updates) -> None:
-    """Refuses unsupported settings of light-tuning.
-
-    Raises:
-      UserError: a binding is unknown, or there is no light-tuning.
-    """
+    """Raises `UserError` for a binding of light-tuning that is unknown, or where none is done."""
     bindings = updates.tuning_bindings
     if bindings and not updates.light_tuning:
         raise UserError(f"--gin.{bindings[0]} is of light-tuning; give --light-tuning FACTS too.")

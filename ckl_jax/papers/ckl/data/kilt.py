@@ -114,11 +114,7 @@ def file_name(probe: str | KiltSet, split: str) -> str:
 
 
 def find_file(folder: str | os.PathLike, probe: str | KiltSet, split: str) -> Path:
-    """The file of a data set in a folder, plain or gzip.
-
-    Raises:
-      UserError: as `file_name`, or it is not there.
-    """
+    """The file of a data set, plain or gzip; raises `UserError` as `file_name`, or if missing."""
     path = Path(folder) / file_name(probe, split)
     if path.exists():
         return path

@@ -51,11 +51,7 @@ class Reviewable:
 
 
 def read_reviewable(directory: str | os.PathLike) -> Reviewable:
-    """Reads the probes of a folder in CKL's layout.
-
-    Raises:
-      UserError: it has none, or one cannot be read.
-    """
+    """The probes of a folder in CKL's layout; raises `UserError` if none can be read."""
     names = available_probes(directory)
     if not names:
         raise UserError(
@@ -88,11 +84,7 @@ def _leader(name: str, names: Sequence[str]) -> str:
 
 
 def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
-    """The rows of a folder's evidence; none if there is no such file.
-
-    Raises:
-      UserError: a row lacks a field.
-    """
+    """The rows of a folder's evidence, if any; raises `UserError` if a row lacks a field."""
     path = Path(directory) / EVIDENCE
     rows = []
     for where, row in numbered_rows(path) if path.is_file() else ():
@@ -128,11 +120,7 @@ def _check(key: str, decision: Any, reviewable: Reviewable, where: str) -> None:
 
 
 def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeItem:
-    """The item with an edit applied.
-
-    Raises:
-      UserError: see `read_decisions`.
-    """
+    """The item with an edit applied; for errors see `read_decisions`."""
     statement = decision.get("statement", item.input)
     question = decision.get("question", item.question)
     for field, value in (("statement", statement), ("question", question)):

@@ -55,11 +55,7 @@ def read_ids(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
 
 
 def find_lists(folder: str | os.PathLike) -> dict[str, Path]:
-    """Returns name of the split -> its list of ids, of those in a folder.
-
-    Raises:
-      UserError: there is none.
-    """
+    """{name of the split: its list of ids} of a folder; raises `UserError` if it has none."""
     files = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
     lists = {f.name.split(".")[0]: f for f in files if f.name.split(".")[0] in FILES}
     if not lists:

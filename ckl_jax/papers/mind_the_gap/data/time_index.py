@@ -45,11 +45,7 @@ class Index:
 
     @classmethod
     def of(cls, documents: Iterable[Document], seed: int, name: str) -> "Index":
-        """Indexes documents.
-
-        Raises:
-          UserError: there are none, or two have one id.
-        """
+        """Indexes documents; raises `UserError` if there are none, or two have one id."""
         rows = rows_of(documents, seed)
         if not len(rows):
             raise UserError(f"{name} has no documents.")
@@ -107,11 +103,7 @@ def month_name(month: int) -> str:
 
 
 def month_number(text: str, what: str) -> int:
-    """Returns the number of a month, "2019-12", or of the last one of a year, "2019".
-
-    Raises:
-      UserError: it is neither.
-    """
+    """The number of a month, "2019-12", or of "2019"'s last; raises `UserError` for others."""
     year, _, month = text.partition("-")
     if not (year.isdecimal() and len(year) == 4 and int(year) and (month or "1").isdecimal()):
         raise UserError(f"{what} is {text!r}; give a year or a month, such as 2019 or 2019-12.")

@@ -43,11 +43,7 @@ class GradientStatistics:
         checks.require_size(STATISTICS_BATCHES=self.batches)
 
     def open(self) -> CachedTask:
-        """Opens the task.
-
-        Raises:
-          UserError: there is none.
-        """
+        """Opens the task; raises `UserError` if there is none."""
         if self.task is None:
             raise UserError(
                 "The optimizer krause.rms_decay needs gradients on training text; give "

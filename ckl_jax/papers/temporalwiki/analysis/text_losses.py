@@ -25,11 +25,7 @@ Texts = dict[str, dict[str, Losses]]  # task -> group -> columns, a text each
 
 
 def as_columns(rows: Iterable[Mapping[str, Any]]) -> Texts:
-    """The losses of rows by task and group.
-
-    Raises:
-      UserError: a loss is not finite.
-    """
+    """The losses of rows by task and group; raises `UserError` if a loss is not finite."""
     columns: dict[tuple[str, str], list] = {}
     for row in rows:
         for group, values in row["losses"].items():

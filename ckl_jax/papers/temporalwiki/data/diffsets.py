@@ -309,11 +309,7 @@ def _side(todo: Plan, side: str, dump: Dump, shard: int) -> Iterator[Page]:
 
 
 def _sorted_bucket(path: Path, dump: str | os.PathLike) -> Iterator[Page]:
-    """Yields the pages of a bucket by id.
-
-    Raises:
-      UserError: an id is there twice.
-    """
+    """Yields the pages of a bucket by id; raises `UserError` if an id is there twice."""
     last = None
     pages = (Page(**row) for row in read_jsonl(path))
     for page in sorted(pages, key=lambda p: p.id):

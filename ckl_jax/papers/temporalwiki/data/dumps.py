@@ -231,11 +231,7 @@ def _sizes(spans: Sequence[Span]) -> Iterator[int]:
 
 
 def check_pair(old: Dump, new: Dump) -> None:
-    """Checks that two dumps are of the same wiki and in chronological order.
-
-    Raises:
-      UserError: they are not.
-    """
+    """Raises `UserError` unless two dumps are of the same wiki and in chronological order."""
     check_wikis(old, new)
     if old.date and new.date and old.date >= new.date:
         relation = "of the same date as" if old.date == new.date else "newer than"

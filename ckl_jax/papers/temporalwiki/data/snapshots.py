@@ -142,11 +142,7 @@ def _one(path: str | os.PathLike, kind: str, files: list[Path]) -> Path:
 
 
 def check_series(snapshots: Sequence[Snapshot]) -> None:
-    """Checks that snapshots are in order and of one wiki.
-
-    Raises:
-      UserError: they do not.
-    """
+    """Raises `UserError` unless snapshots are in order and of one wiki."""
     if len(snapshots) < 2:
         raise UserError(
             "There is one snapshot only; give two or more, in the order of their dates."

@@ -117,11 +117,7 @@ class SiteInfo:
 
 
 def read_site(path: str | os.PathLike) -> SiteInfo:
-    """Reads the head of a dump.
-
-    Raises:
-      UserError: it is not an XML dump.
-    """
+    """Reads the head of a dump; raises `UserError` if it is not an XML dump."""
     parser = _Parser(path)
     for block in read_blocks(path):
         parser.feed(block)
