@@ -369,10 +369,7 @@ def parse_json(
 
 
 def json_value(
-    text: str | bytes,
-    path: str | os.PathLike,
-    line: int = 0,
-    decoder: json.JSONDecoder = FINITE,
+    text: str | bytes, path: str | os.PathLike, line: int = 0, decoder: json.JSONDecoder = FINITE
 ) -> Any:
     """Returns the value of a JSON text of the file `path`, of one of its lines if `line` > 0.
 

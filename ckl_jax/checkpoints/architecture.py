@@ -34,11 +34,7 @@ RUN_FIELDS = (
 
 # What `transformers` loads a tokenizer from: its vocabulary, and its settings.
 BPE_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-TOKENIZER_SETTINGS = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -189,10 +189,7 @@ ARCHITECTURE = Architecture(
     module=Transformer,
     model=RecurrentModel,
     vocabulary=VocabularyFiles(
-        reader=Vocabulary,
-        file="spiece.model",
-        files=("spiece.model",),
-        described="spiece.model",
+        reader=Vocabulary, file="spiece.model", files=("spiece.model",), described="spiece.model"
     ),
     gin_file="models/transformer_xl.gin",
     run_gin="mind_the_gap_train.gin",

@@ -311,10 +311,7 @@ def _rope_settings(config: DecoderConfig) -> dict[str, Any]:
 
 def _window_settings(config: DecoderConfig) -> dict[str, Any]:
     there = {ours: name for name, ours in _LAYER_TYPES.items()}
-    return {
-        "sliding_window": config.window,
-        "layer_types": [there[kind] for kind in config.types],
-    }
+    return {"sliding_window": config.window, "layer_types": [there[kind] for kind in config.types]}
 
 
 def _qwen_settings(config: DecoderConfig) -> dict[str, Any]:

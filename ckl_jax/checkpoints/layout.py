@@ -18,11 +18,7 @@ from ckl_jax.optim.adafactor import AdafactorState
 from ckl_jax.trees import keys
 
 # The one place that maps our names to T5X's; any other key of a state is kept under "extra/".
-T5X_NAMES = {
-    "params": "target",
-    "step": "state/step",
-    "opt_state": "state/param_states",
-}
+T5X_NAMES = {"params": "target", "step": "state/step", "opt_state": "state/param_states"}
 
 
 class NamedLeaf(NamedTuple):

@@ -48,8 +48,7 @@ SEAMS = (
 
 # (parameters, the base model's before the first step, batch, dropout key) -> (summed loss, sums)
 LossFn = Callable[
-    [Any, Any, Mapping[str, jax.Array], jax.Array | None],
-    tuple[jax.Array, dict[str, jax.Array]],
+    [Any, Any, Mapping[str, jax.Array], jax.Array | None], tuple[jax.Array, dict[str, jax.Array]]
 ]
 
 

@@ -31,12 +31,6 @@ def recadam(
     """
     # Waits for the run's learning-rate schedule, its only missing argument.
     tx = functools.partial(
-        recadam_tx,
-        gamma=gamma,
-        k=k,
-        t0=t0,
-        anneal=anneal,
-        penalty=penalty,
-        legacy_adam=legacy_adam,
+        recadam_tx, gamma=gamma, k=k, t0=t0, anneal=anneal, penalty=penalty, legacy_adam=legacy_adam
     )
     return Method(name="recadam", tx=tx)

@@ -20,11 +20,7 @@ from ckl_jax.models.layers import PerToken, shards
 
 Batch = Mapping[str, jax.Array]
 _LOGITS_BYTES = 2**30  # of a device's logits that are computed at once
-NORMALIZING_FACTORS = (
-    "NUM_REAL_TARGET_TOKENS",
-    "NUM_TOTAL_TARGET_TOKENS",
-    "AVERAGE_PER_SEQUENCE",
-)
+NORMALIZING_FACTORS = ("NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS", "AVERAGE_PER_SEQUENCE")
 
 
 def logits_of(targets: jax.Array, logits: jax.Array) -> jax.Array:

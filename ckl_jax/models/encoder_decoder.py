@@ -139,10 +139,7 @@ class EncoderDecoderModel(BaseTransformerModel):
         """
         variables, targets = {"params": params}, batch["decoder_target_tokens"]
         encoded = self.module.apply(
-            variables,
-            batch["encoder_input_tokens"],
-            enable_dropout=False,
-            method="encode",
+            variables, batch["encoder_input_tokens"], enable_dropout=False, method="encode"
         )
         # Inputs with several answer options are encoded once: [U, S, D] -> [B, S, D].
         row = batch["input_of_row"]

@@ -52,11 +52,7 @@ class MaskedModel(BaseTransformerModel):
     def masking(self) -> dict[str, Any]:
         """Masking of rows in evaluations: the fields of `data.converters.Masking`."""
         special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
-        return {
-            "rate": self.mask_rate,
-            "mask_id": self.vocabulary.mask_id,
-            "special_ids": special,
-        }
+        return {"rate": self.mask_rate, "mask_id": self.vocabulary.mask_id, "special_ids": special}
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         return self.module.init(key, jnp.ones((1, 1), jnp.int32), enable_dropout=False)

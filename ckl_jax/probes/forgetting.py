@@ -54,10 +54,7 @@ NO_GAIN = Fuar(None)
 
 
 def fuar(
-    scores: Sequence[Mapping[str, float]],
-    forgotten: Sequence[Cell],
-    updated: Cell,
-    acquired: Cell,
+    scores: Sequence[Mapping[str, float]], forgotten: Sequence[Cell], updated: Cell, acquired: Cell
 ) -> Fuar:
     """FUAR of the last of `scores`.
 

@@ -82,7 +82,7 @@ def write(
             ],
             [
                 f"{overlap['exact']:,} of {overlap['items']:,} questions stand in the training "
-                "text word by word, with their answers.",
+                "text word by word, with their answers."
             ],
             anchor="kinds",
         ),

@@ -82,10 +82,7 @@ def open_world(
 
 
 def check_world(
-    source: str,
-    size: str,
-    data_dir: str | os.PathLike | None = None,
-    variant: str | None = None,
+    source: str, size: str, data_dir: str | os.PathLike | None = None, variant: str | None = None
 ) -> None:
     """Checks the arguments of `build_world` before anything is made.
 

@@ -28,10 +28,7 @@ from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
 # No snapshot lies between 2017-12-18 and 2020-11-27.
 CUT, HALF, END = "2018-01-01", "2022-10-01", "2026-02-01"
 _FACTS = "factbook/factbook-facts-2003-2026.jsonl.gz"
-_TEXTS = (
-    "factbook/factbook-editions-2003-2017.jsonl.gz",
-    "factbook/factbook-2015-2026.jsonl.gz",
-)
+_TEXTS = ("factbook/factbook-editions-2003-2017.jsonl.gz", "factbook/factbook-2015-2026.jsonl.gz")
 _FIELDS = ("Background", "Economy - overview", "Economic overview")
 _COUNTRIES = {"tiny": 30, "small": 1000, "wide": 1000, "medium": 1000, "large": 1000}
 _SENTENCES = {

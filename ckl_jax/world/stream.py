@@ -47,11 +47,7 @@ class StreamSize:
     documents: int
 
 
-SIZES = {
-    "tiny": StreamSize(4, 40),
-    "small": StreamSize(12, 200),
-    "medium": StreamSize(40, 1200),
-}
+SIZES = {"tiny": StreamSize(4, 40), "small": StreamSize(12, 200), "medium": StreamSize(40, 1200)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,14 +86,7 @@ def _rows(small: float) -> Shape:
 _NEWS_OF_20 = {"new": 0.04, "events": 2.0, "changes": 0.2, "late": 0.1}
 
 SIZES = {
-    "tiny": _disjoint(
-        4,
-        new=0.25,
-        events=8.0,
-        changes=0.8,
-        late=1.0,
-        shape=_rows(small=0.5),
-    ),
+    "tiny": _disjoint(4, new=0.25, events=8.0, changes=0.8, late=1.0, shape=_rows(small=0.5)),
     "small": _disjoint(28),
     # A tenth of a D1 so small would hold too few questions on SMALL's halves.
     "wide": _disjoint(60, **_NEWS_OF_20 | {"events": 2.6}, shape=_rows(small=0.5)),

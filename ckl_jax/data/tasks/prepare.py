@@ -172,11 +172,7 @@ def _trained(
     try:
         write_json(record, recipe)  # before the model, which it makes known as ours
         vocabulary = train_vocabulary(
-            lines,
-            path,
-            recipe["size"],
-            extra_ids,
-            max_piece_length=recipe["max_piece_length"],
+            lines, path, recipe["size"], extra_ids, max_piece_length=recipe["max_piece_length"]
         )
     except UserError:
         record.unlink(missing_ok=True)
@@ -282,11 +278,7 @@ def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
 
 
 def describe(
-    name: str,
-    path: Path,
-    vocabulary: Any,
-    lengths: Mapping[str, int] | None,
-    packed: bool = False,
+    name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None, packed: bool = False
 ) -> dict[str, Any]:
     """The record of a task made from the file at `path`: source, vocabulary and settings."""
     return _meta(name, path, sha256(path), vocabulary, lengths, packed)

@@ -21,8 +21,7 @@ TAGGERS = ("heuristic", "textblob", "spacy", "nltk")
 Word = tuple[int, int, str]  # start, end, class
 
 _NUMBER = re.compile(
-    rf"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])|\b(?:{'|'.join(NUMBER_WORDS)})\b",
-    re.IGNORECASE,
+    rf"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])|\b(?:{'|'.join(NUMBER_WORDS)})\b", re.IGNORECASE
 )
 _UNIVERSAL = {"PROPN": PROPER_NOUNS, "NOUN": NOUNS, "VERB": VERBS, "NUM": NUMBERS}
 _PENN = {"NNP": PROPER_NOUNS, "NNPS": PROPER_NOUNS, "NN": NOUNS, "NNS": NOUNS, "CD": NUMBERS}

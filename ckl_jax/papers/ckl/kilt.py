@@ -26,10 +26,7 @@ _STEP = 64  # tokens, to which the width of a data set's inputs is rounded up
 
 
 def score_answer(
-    prediction: str,
-    answers: Sequence[str],
-    names: Sequence[str] = METRICS,
-    reading: str = PAPER,
+    prediction: str, answers: Sequence[str], names: Sequence[str] = METRICS, reading: str = PAPER
 ) -> dict[str, float]:
     """Scores of one answer, each in 0..1.
 

@@ -5,15 +5,7 @@ from collections.abc import Sequence
 
 from ckl_jax import checks
 
-PAPER = (
-    "vanilla",
-    "recadam",
-    "mix_review",
-    "lora",
-    "k_adapter_k2",
-    "k_adapter_k3",
-    "modular",
-)
+PAPER = ("vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular")
 NEWER = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # only run if --methods names them
 METHODS = PAPER + NEWER
 _WORDS = {"all": PAPER, "newer": NEWER}

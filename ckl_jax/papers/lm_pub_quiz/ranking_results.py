@@ -271,9 +271,7 @@ class DatasetResults:
 
     @classmethod
     def from_path(
-        cls,
-        path: str | os.PathLike,
-        relation_info: Mapping[str, Mapping[str, Any]] | None = None,
+        cls, path: str | os.PathLike, relation_info: Mapping[str, Mapping[str, Any]] | None = None
     ) -> "DatasetResults":
         """Reads a folder, of either generation.
 

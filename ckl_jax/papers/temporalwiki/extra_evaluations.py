@@ -98,11 +98,7 @@ def _tunings(data: Data, model: Model, own: Sequence[Interval], batch: int) -> I
             if not (facts.is_file() and probed.is_file()):
                 continue
             name = f"{interval.name}_{kind}"
-            macros = {
-                "LIGHT_TUNE_FACTS": facts,
-                "LIGHT_TUNE_NAME": name,
-                "FACT_PROBES": (probed,),
-            }
+            macros = {"LIGHT_TUNE_FACTS": facts, "LIGHT_TUNE_NAME": name, "FACT_PROBES": (probed,)}
             # There may be fewer facts than wanted, of changed ones above all.
             fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
             title = (

@@ -308,11 +308,7 @@ _LEAD = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap
 
 
 def write(
-    name: str,
-    title: str,
-    parts: Mapping[str, Mapping[str, Any]],
-    out: Path,
-    lead: str = _LEAD,
+    name: str, title: str, parts: Mapping[str, Mapping[str, Any]], out: Path, lead: str = _LEAD
 ) -> Path:
     """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables.
 

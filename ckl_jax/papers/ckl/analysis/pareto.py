@@ -16,12 +16,7 @@ import numpy as np
 
 from ckl_jax.analysis import figures, labels
 from ckl_jax.analysis.sections import Cell, Section, estimate, two
-from ckl_jax.analysis.statistics import (
-    SAMPLES,
-    bootstrap_means,
-    bootstrap_seeds,
-    seed_interval,
-)
+from ckl_jax.analysis.statistics import SAMPLES, bootstrap_means, bootstrap_seeds, seed_interval
 from ckl_jax.analysis.study import load_study
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes

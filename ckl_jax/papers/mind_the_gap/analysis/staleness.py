@@ -108,9 +108,7 @@ def read_totals(
     return {m: Totals(tuple(dates), names, np.stack(rows, 1), counts) for m, rows in nll.items()}
 
 
-def _side_by_side(
-    dumps: Mapping[str, str | os.PathLike],
-) -> Iterator[dict[str, WordLosses]]:
+def _side_by_side(dumps: Mapping[str, str | os.PathLike]) -> Iterator[dict[str, WordLosses]]:
     # Read in parallel, document by document: no dump is held in memory.
     streams = [(d for shard in read_dump(f) for d in shard.documents()) for f in dumps.values()]
     for number, documents in enumerate(itertools.zip_longest(*streams)):

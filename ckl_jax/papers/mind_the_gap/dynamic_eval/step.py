@@ -124,9 +124,7 @@ class UpdateConfig:
             raise UserError("LEARNING_RATE is None; give a number.")
         checks.require_choice(REDUCTIONS, LOSS_REDUCTION=self.reduction)
         checks.require_size(
-            NUM_UPDATES=self.num_updates,
-            UPDATE_EVERY=self.update_every,
-            MIN_TOKENS=self.min_tokens,
+            NUM_UPDATES=self.num_updates, UPDATE_EVERY=self.update_every, MIN_TOKENS=self.min_tokens
         )
         checks.require_positive(CLIP_NORM=self.clip_norm)
         if self.num_updates > 1 and self.update_every > 1:

@@ -277,12 +277,7 @@ def _texts(beam, pipeline, job: Job) -> None:
         "texts": (read.texts, changed) | "Texts" >> beam.Flatten(),
     }
     aligned = beam_runs.outputs(
-        beam,
-        by_page | "Of a page" >> beam.CoGroupByKey(),
-        "Align",
-        align,
-        job,
-        to=("rows", COUNTS),
+        beam, by_page | "Of a page" >> beam.CoGroupByKey(), "Align", align, job, to=("rows", COUNTS)
     )
     _write(beam, pipeline, aligned.rows, job, "aligned")
     beam_runs.write_counts(beam, [read[COUNTS], aligned[COUNTS]], "Counts", _counts(job, "aligned"))

@@ -177,10 +177,7 @@ def plan(
 
 
 def build(
-    todo: Plan,
-    workers: int = 1,
-    part: tuple[int, int] = (0, 1),
-    progress: Progress = no_progress,
+    todo: Plan, workers: int = 1, part: tuple[int, int] = (0, 1), progress: Progress = no_progress
 ) -> dict[str, Any] | None:
     """Builds a diffset, or continues an unfinished one.
 

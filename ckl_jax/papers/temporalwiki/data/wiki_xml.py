@@ -129,10 +129,7 @@ def read_site(path: str | os.PathLike) -> SiteInfo:
 
 
 def read_pages(
-    path: str | os.PathLike,
-    start: int = 0,
-    stop: int | None = None,
-    site: SiteInfo | None = None,
+    path: str | os.PathLike, start: int = 0, stop: int | None = None, site: SiteInfo | None = None
 ) -> Iterator[Page]:
     """Yields the pages of a dump in dump order.
 
