@@ -22,11 +22,9 @@ class Entry:
     shape: tuple[int, ...]  # here
 
 
-def linear(
-    there: str, here: str, inputs: int, outputs: int, transposed: bool = True
-) -> Iterator[Entry]:
-    """A projection with a bias; only GPT-2's are stored as [in, out] there."""
-    yield Entry(f"{there}.weight", f"{here}/kernel", transposed, (inputs, outputs))
+def linear(there: str, here: str, inputs: int, outputs: int) -> Iterator[Entry]:
+    """A projection with a bias."""
+    yield Entry(f"{there}.weight", f"{here}/kernel", True, (inputs, outputs))
     yield Entry(f"{there}.bias", f"{here}/bias", False, (outputs,))
 
 
