@@ -183,15 +183,9 @@ def prepare_originals(
     Raises:
       UserError: the file is missing or malformed or has no text, or the folder has another task.
     """
-    checks.require_int(2, length=length)
-    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
-
-    def rows(_: Path) -> Iterator[Row]:
-        for tokens in _encoded(read_originals(path), vocabulary):
-            yield from ({"targets": piece} for piece in cut(tokens, length))
-
-    make_task(Path(folder), meta | {"rows": "originals"}, rows, vocabulary, features=("targets",))
-    return Path(folder)
+    texts = _encoded(read_originals(path), vocabulary)
+    rows = (piece for tokens in texts for piece in cut(tokens, length))
+    return _make(path, folder, vocabulary, length, "originals", rows)
 
 
 def prepare_facts(
@@ -207,15 +201,9 @@ def prepare_facts(
     Raises:
       UserError: the file is missing or malformed or has no facts, or the folder has another task.
     """
-    checks.require_int(2, length=length)
-    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
-
-    def rows(_: Path) -> Iterator[Row]:
-        for fact in read_probe_csv(path):
-            yield {"targets": vocabulary.encode(" ".join(fact.values()))[:length]}
-
-    make_task(Path(folder), meta | {"rows": "facts"}, rows, vocabulary, features=("targets",))
-    return Path(folder)
+    texts = (" ".join(fact.values()) for fact in read_probe_csv(path))
+    rows = (vocabulary.encode(text)[:length] for text in texts)
+    return _make(path, folder, vocabulary, length, "facts", rows)
 
 
 def prepare_prompts(
@@ -241,10 +229,8 @@ def prepare_prompts(
       UserError: the file is missing or malformed, an item has no question, a row does not fit (an
         answer would be cut), or the folder has another task.
     """
-    checks.require_int(2, length=length)
-    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
 
-    def rows(_: Path) -> Iterator[Row]:
+    def rows() -> Iterator[list[int]]:
         for item in read_probe(probe, path=path):
             prompt = prompt_of(item, questions)
             if questions and not prompt:
@@ -255,10 +241,25 @@ def prepare_prompts(
                     f"{path}: the item {item.id!r} has {len(row)} tokens with its answer, and rows "
                     f"{length}; give longer rows (LIGHT_TUNE_LENGTH)."
                 )
-            yield {"targets": row}
+            yield row
 
-    meta |= {"rows": "questions" if questions else "prompts"}
-    make_task(Path(folder), meta, rows, vocabulary, features=("targets",))
+    kind = "questions" if questions else "prompts"
+    return _make(path, folder, vocabulary, length, kind, rows())
+
+
+def _make(
+    path: str | os.PathLike,
+    folder: str | os.PathLike,
+    vocabulary: Any,
+    length: int,
+    kind: str,
+    rows: Iterable[list[int]],
+) -> Path:
+    """Makes a cached task of the tokens of `rows`, which are made of the file at `path`."""
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length}) | {"rows": kind}
+    targets = ({"targets": row} for row in rows)
+    make_task(Path(folder), meta, lambda _: targets, vocabulary, features=("targets",))
     return Path(folder)
 
 

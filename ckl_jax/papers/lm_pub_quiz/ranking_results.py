@@ -85,17 +85,9 @@ class RelationResult:
 
     @property
     def instance_table(self) -> Any:
-        """The rows with their scores as a pandas DataFrame, by LM-PUB-QUIZ's name.
+        """The rows with their scores as a pandas DataFrame, by LM-PUB-QUIZ's name."""
+        import pandas
 
-        Raises:
-          UserError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as e:
-            raise UserError(
-                "instance_table needs pandas: pip install pandas, or use `table` and `scores`."
-            ) from e
         return pandas.DataFrame(list(self.rows()))
 
     @property
@@ -383,9 +375,9 @@ class DatasetResults:
 
     def joined_instance_table(self) -> Any:
         """The rows of all relations as a pandas DataFrame, by relation and number."""
-        tables = {result.code: result.instance_table for result in self}
         import pandas
 
+        tables = {result.code: result.instance_table for result in self}
         return pandas.concat(tables, names=["relation"])
 
     def get_metrics(
