@@ -35,15 +35,10 @@ Numbers = Mapping[Key, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """A number computed elementwise from other numbers.
+    """A number computed elementwise from other numbers."""
 
-    Attributes:
-      keys: of the numbers that it takes.
-      of: computes it.
-    """
-
-    keys: tuple[Key, ...]
-    of: Callable[[Numbers], Any]
+    keys: tuple[Key, ...]  # of the numbers that it takes
+    of: Callable[[Numbers], Any]  # computes it
 
     def __sub__(self, other: "Effect") -> "Effect":
         return combine(np.subtract, (self, other))

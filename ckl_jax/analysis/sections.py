@@ -17,20 +17,13 @@ _SIGN = b'<meta name="generator" content="ckl_jax">'  # of a page from `page.htm
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
-
-    Attributes:
-      below: text below it, such as an interval.
-      mark: sign after it.
-      rank: 1 is bold, 2 underlined.
-      color: of a dot before what is below, in HTML.
-    """
+    """A cell of a table."""
 
     text: str
-    below: str = ""
-    mark: str = ""
-    rank: int = 0
-    color: str = ""
+    below: str = ""  # text below it, such as an interval
+    mark: str = ""  # sign after it
+    rank: int = 0  # 1 is bold, 2 underlined
+    color: str = ""  # of a dot before what is below, in HTML
 
 
 def cell(value: Any) -> Cell:
@@ -101,27 +94,19 @@ def estimate(
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A figure, a table, sentences and subsections; empty ones are not rendered.
-
-    Attributes:
-      headers, rows: of the table; values become cells, see `cell`.
-      code: text that is shown as it is, folded.
-      sections: below this one.
-      anchor: name of its link, of a section of the page.
-      kind: of table, in HTML: "numbers", "plain" or "examples".
-      wide: headers of columns that a narrow terminal leaves out.
-    """
+    """A figure, a table, sentences and subsections; empty ones are not rendered."""
 
     title: str = ""
+    # headers, rows: of the table; values become cells, see `cell`
     headers: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     notes: Sequence[str] = ()
     png: bytes | None = None
-    code: str = ""
-    sections: Sequence["Section"] = ()
-    anchor: str = ""
-    kind: str = "numbers"
-    wide: Collection[str] = ()
+    code: str = ""  # text that is shown as it is, folded
+    sections: Sequence["Section"] = ()  # below this one
+    anchor: str = ""  # name of its link, of a section of the page
+    kind: str = "numbers"  # of table, in HTML: "numbers", "plain" or "examples"
+    wide: Collection[str] = ()  # headers of columns that a narrow terminal leaves out
 
     def __post_init__(self) -> None:
         # Normalised once here, so that the three writers see cells only.

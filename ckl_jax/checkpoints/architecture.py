@@ -127,19 +127,13 @@ class HuggingFace:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Peft:
-    """The format of Hugging Face's PEFT for a model's LoRA adapters.
+    """The format of Hugging Face's PEFT for a model's LoRA adapters."""
 
-    Attributes:
-      task_type: PEFT's name of the task.
-      fan_in_fan_out: whether kernels are stored as [in, out].
-      module_parts: how many of the last parts of a layer's name identify it in `target_modules`.
-      gin_file: the run that `lora.gin` of an imported adapter is laid over.
-    """
-
-    task_type: str
-    fan_in_fan_out: bool = False
+    task_type: str  # PEFT's name of the task
+    fan_in_fan_out: bool = False  # whether kernels are stored as [in, out]
+    # how many of the last parts of a layer's name identify it in `target_modules`
     module_parts: int = 1
-    gin_file: str
+    gin_file: str  # the run that `lora.gin` of an imported adapter is laid over
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,17 +22,11 @@ T5X_NAMES = {"params": "target", "step": "state/step", "opt_state": "state/param
 
 
 class NamedLeaf(NamedTuple):
-    """A leaf of a state with its name in a checkpoint.
+    """A leaf of a state with its name in a checkpoint."""
 
-    Attributes:
-      name: as it is written.
-      leaf: the array, key or number.
-      others: names under which it is looked for next.
-    """
-
-    name: str
-    leaf: Any
-    others: tuple[str, ...] = ()
+    name: str  # as it is written
+    leaf: Any  # the array, key or number
+    others: tuple[str, ...] = ()  # names under which it is looked for next
 
 
 def named_state(state: Any) -> list[NamedLeaf]:

@@ -20,20 +20,14 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class PageText(NamedTuple):
-    """One page and its only revision.
-
-    Attributes:
-      edited: day of the revision, YYYY-MM-DD.
-      text: in the content model `model`.
-      redirect: title of the target of a redirect.
-    """
+    """One page and its only revision."""
 
     id: int
     title: str
     revision: int
-    edited: str
-    text: str
-    redirect: str = ""
+    edited: str  # day of the revision, YYYY-MM-DD
+    text: str  # in the content model `model`
+    redirect: str = ""  # title of the target of a redirect
     model: str = WIKITEXT
 
     def xml(self) -> str:

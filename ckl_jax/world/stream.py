@@ -36,15 +36,10 @@ _PLAIN = 0.7  # fraction of the sentences without a fact that do not change with
 
 @dataclasses.dataclass(frozen=True)
 class StreamSize:
-    """Size of the stream, and of the world behind it.
+    """Size of the stream, and of the world behind it."""
 
-    Attributes:
-      countries: of the world; the rest is in proportion.
-      documents: a month; about 90 words each.
-    """
-
-    countries: int
-    documents: int
+    countries: int  # of the world; the rest is in proportion
+    documents: int  # a month; about 90 words each
 
 
 SIZES = {"tiny": StreamSize(4, 40), "small": StreamSize(12, 200), "medium": StreamSize(40, 1200)}
@@ -52,19 +47,12 @@ SIZES = {"tiny": StreamSize(4, 40), "small": StreamSize(12, 200), "medium": Stre
 
 @dataclasses.dataclass(frozen=True)
 class Trend:
-    """A word that comes up.
+    """A word that comes up."""
 
-    Attributes:
-      word: new in the stream.
-      topic: where it is used.
-      month: in which it comes up, from 0.
-      weight: how much it is used at its height.
-    """
-
-    word: str
-    topic: str
-    month: int
-    weight: float
+    word: str  # new in the stream
+    topic: str  # where it is used
+    month: int  # in which it comes up, from 0
+    weight: float  # how much it is used at its height
 
     def at(self, month: int) -> float:
         """How much it is used in a month: more for a quarter of a year, then slowly less."""

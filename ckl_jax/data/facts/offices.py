@@ -26,23 +26,15 @@ _ROLE = re.compile(r"(.+?) of (.+)")
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """A person's term in an office.
+    """A person's term in an office."""
 
-    Attributes:
-      role: "prime minister".
-      place: "Norway".
-      holder: the name.
-      start: ISO date; with 00 for a month or day that is not known; "" if nothing is.
-      end: the day that it ends (the holder does not hold it then), written alike; "" if it goes on.
-      aliases: other names that are right.
-    """
-
-    role: str
-    place: str
-    holder: str
-    start: str = ""
+    role: str  # "prime minister"
+    place: str  # "Norway"
+    holder: str  # the name
+    start: str = ""  # ISO date; with 00 for a month or day that is not known; "" if nothing is
+    # the day that it ends (the holder does not hold it then), written alike; "" if it goes on
     end: str = ""
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  # other names that are right
 
     def holds(self, date: str) -> bool:
         return within(self.start)[0] <= date and (not self.end or date < within(self.end)[0])

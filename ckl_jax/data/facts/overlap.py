@@ -38,18 +38,13 @@ _PARTS = {"d0": ("d0_small",), "d1": ("d1_small", "p1", "p2"), "d1_small": ("p1"
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """The overlap of a probe with one corpus.
-
-    Attributes:
-      exact: items of which a statement stands in the text.
-      near: [5] items by the greatest fraction of trigrams in one text: up to 0.2, 0.4, ... 1.
-      examples: up to five of the exact statements.
-    """
+    """The overlap of a probe with one corpus."""
 
     items: int
-    exact: int
+    exact: int  # items of which a statement stands in the text
+    # [5] items by the greatest fraction of trigrams in one text: up to 0.2, 0.4, ... 1.
     near: tuple[int, ...]
-    examples: tuple[str, ...]
+    examples: tuple[str, ...]  # up to five of the exact statements
 
 
 def measure(

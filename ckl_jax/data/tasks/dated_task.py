@@ -39,15 +39,10 @@ RUN_CHARACTERS = 1 << 26
 
 
 class Encoded(NamedTuple):
-    """A document's tokens.
+    """A document's tokens."""
 
-    Attributes:
-      tokens: ids, without an end.
-      counts: how many tokens each word has, 1 or more.
-    """
-
-    tokens: list[int]
-    counts: list[int]
+    tokens: list[int]  # ids, without an end
+    counts: list[int]  # how many tokens each word has, 1 or more
 
 
 class WordEncoder:

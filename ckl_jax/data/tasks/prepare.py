@@ -32,14 +32,10 @@ Progress = Callable[[str, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """The outputs of `prepare_ckl`.
-
-    Attributes:
-      tasks: name to folder.
-    """
+    """The outputs of `prepare_ckl`."""
 
     vocabulary: Vocabulary
-    tasks: dict[str, Path]
+    tasks: dict[str, Path]  # name to folder
 
     def open(self, name: str) -> CachedTask:
         """Opens the cached task `name`."""

@@ -51,23 +51,16 @@ class WordLosses:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Consecutive documents of one month; flat arrays over all their words.
+    """Consecutive documents of one month; flat arrays over all their words."""
 
-    Attributes:
-      month: YYYY-MM.
-      first: number of the first document in its stream.
-      ids, dates: of the D documents.
-      ends: [D] int64, where the words of each document end.
-      words: of all documents.
-      nll, tokens, context_start: [words], see `WordLosses`.
-    """
-
-    month: str
-    first: int
+    month: str  # YYYY-MM
+    first: int  # number of the first document in its stream
+    # ids, dates: of the D documents
     ids: list[str]
     dates: list[str]
-    ends: np.ndarray
-    words: list[str]
+    ends: np.ndarray  # [D] int64, where the words of each document end
+    words: list[str]  # of all documents
+    # nll, tokens, context_start: [words], see `WordLosses`
     nll: np.ndarray
     tokens: np.ndarray
     context_start: np.ndarray

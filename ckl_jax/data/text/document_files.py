@@ -24,19 +24,13 @@ Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fields:
-    """The names of the fields of a record.
+    """The names of the fields of a record."""
 
-    Attributes:
-      text: of the text, which a record must have.
-      date: of the day, as YYYY-MM-DD or longer; a record without it has the day of its file.
-      title: of the headline, which may be missing.
-      id: of what distinguishes documents, which may be missing.
-    """
-
-    text: str = "text"
+    text: str = "text"  # of the text, which a record must have
+    # of the day, as YYYY-MM-DD or longer; a record without it has the day of its file
     date: str = "date"
-    title: str = "title"
-    id: str = "id"
+    title: str = "title"  # of the headline, which may be missing
+    id: str = "id"  # of what distinguishes documents, which may be missing
 
 
 def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[Document]:  # noqa: B008

@@ -25,15 +25,11 @@ Rows = Callable[[str], int | None]  # of a task; None if it is not known yet
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The cost of a training.
-
-    Attributes:
-      stored: bytes of its checkpoint.
-    """
+    """The cost of a training."""
 
     steps: int
     flops: float
-    stored: int
+    stored: int  # bytes of its checkpoint
 
 
 def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:

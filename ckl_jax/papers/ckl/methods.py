@@ -13,16 +13,11 @@ _WORDS = {"all": PAPER, "newer": NEWER}
 
 @dataclasses.dataclass(frozen=True)
 class Strength:
-    """The hyperparameter that controls how strongly a method preserves old knowledge.
+    """The hyperparameter that controls how strongly a method preserves old knowledge."""
 
-    Attributes:
-      name: in tables.
-      binding: of gin.
-      values: that `ckl/pareto --strengths` tries beside the one in the method's gin file.
-    """
-
-    name: str
-    binding: str
+    name: str  # in tables
+    binding: str  # of gin
+    # that `ckl/pareto --strengths` tries beside the one in the method's gin file
     values: tuple[float, ...]
 
 

@@ -31,17 +31,11 @@ class StatementError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class TokenScores:
-    """Scores of S statements of at most L tokens, special tokens left out.
+    """Scores of S statements of at most L tokens, special tokens left out."""
 
-    Attributes:
-      values: [S, L] float32 log probabilities; 0 where there is nothing to score.
-      scored: [S, L] bool.
-      ids: [S, L] int32; -1 behind a statement.
-    """
-
-    values: Array
-    scored: Array
-    ids: Array
+    values: Array  # [S, L] float32 log probabilities; 0 where there is nothing to score
+    scored: Array  # [S, L] bool
+    ids: Array  # [S, L] int32; -1 behind a statement
 
 
 @dataclasses.dataclass

@@ -46,16 +46,11 @@ _OF_JOB = ("facts", "seed", "subject_cap", "page_map", "properties")
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """The source of a training's batches.
+    """The source of a training's batches."""
 
-    Attributes:
-      task: "d1" or "whole" of an interval, or "d0".
-      reviewed: old rows beside each new one.
-    """
-
-    task: str
+    task: str  # "d1" or "whole" of an interval, or "d0"
     batch: int
-    reviewed: float = 0.0
+    reviewed: float = 0.0  # old rows beside each new one
 
 
 @dataclasses.dataclass(frozen=True)

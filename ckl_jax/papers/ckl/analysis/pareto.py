@@ -29,17 +29,11 @@ _NAME = re.compile(r"(?P<method>\w+)-(?P<rate>[\d.]+(?:e[-+]?\d+)?)(?:-(?P<stren
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A run of one seed; each number is [1 + B]: over all items, then over B resamples.
+    """A run of one seed; each number is [1 + B]: over all items, then over B resamples."""
 
-    Attributes:
-      scores: {probe: EM in percent}.
-      learned: mean of the new facts' EM.
-      forgotten: points of InvariantLAMA lost since the Initial model.
-    """
-
-    scores: Mapping[str, np.ndarray]
-    learned: np.ndarray
-    forgotten: np.ndarray
+    scores: Mapping[str, np.ndarray]  # {probe: EM in percent}
+    learned: np.ndarray  # mean of the new facts' EM
+    forgotten: np.ndarray  # points of InvariantLAMA lost since the Initial model
 
 
 Seed = Mapping[str, Point]  # by the name of the run's folder, "initial" among them

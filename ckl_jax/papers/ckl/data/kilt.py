@@ -77,17 +77,11 @@ KILT_SETS = {  # by the stems of their published files
 
 @dataclasses.dataclass(frozen=True)
 class KiltRecord:
-    """One record.
+    """One record."""
 
-    Attributes:
-      id: unique in its file.
-      input: what the model reads; white space is single blanks, as T5's vocabulary makes it.
-      answers: the right ones, without repeats; the first is trained on.
-    """
-
-    id: str
-    input: str
-    answers: tuple[str, ...]
+    id: str  # unique in its file
+    input: str  # what the model reads; white space is single blanks, as T5's vocabulary makes it
+    answers: tuple[str, ...]  # the right ones, without repeats; the first is trained on
 
 
 def file_name(probe: str | KiltSet, split: str) -> str:

@@ -35,19 +35,13 @@ EVIDENCE = "evidence.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class Reviewable:
-    """The items of a folder to review.
+    """The items of a folder to review."""
 
-    Attributes:
-      probes: name -> items.
-      keys: (probe, id) -> key; items of several probes that are one have one key.
-      items: key -> item.
-      digest: of what a reviewer sees; decisions are for items of one digest.
-    """
-
-    probes: Mapping[str, Sequence[ProbeItem]]
+    probes: Mapping[str, Sequence[ProbeItem]]  # name -> items
+    # (probe, id) -> key; items of several probes that are one have one key
     keys: Mapping[tuple[str, str], str]
-    items: Mapping[str, ProbeItem]
-    digest: str
+    items: Mapping[str, ProbeItem]  # key -> item
+    digest: str  # of what a reviewer sees; decisions are for items of one digest
 
 
 def read_reviewable(directory: str | os.PathLike) -> Reviewable:

@@ -44,19 +44,12 @@ class Grouping(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """The losses of D documents, in order, by group of words.
+    """The losses of D documents, in order, by group of words."""
 
-    Attributes:
-      dates: [D] ISO dates.
-      groups: names of the G groups.
-      nll: [G, D] summed losses, in nats.
-      words: [G, D] how many words they are of, the same for every model.
-    """
-
-    dates: tuple[str, ...]
-    groups: tuple[str, ...]
-    nll: np.ndarray
-    words: np.ndarray
+    dates: tuple[str, ...]  # [D] ISO dates
+    groups: tuple[str, ...]  # names of the G groups
+    nll: np.ndarray  # [G, D] summed losses, in nats
+    words: np.ndarray  # [G, D] how many words they are of, the same for every model
 
     def group(self, name: str) -> "Totals":
         """One group alone."""
@@ -206,17 +199,12 @@ def _weeks(dates: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """An ordinary least-squares line through a curve of N points, one a bin.
+    """An ordinary least-squares line through a curve of N points, one a bin."""
 
-    Attributes:
-      slope: percentage points a bin; error: its standard error.
-      intercept: at bin 0.
-      t, p: of the slope against 0, two-sided, N - 2 degrees of freedom.
-    """
-
-    slope: float
+    slope: float  # percentage points a bin; error: its standard error
     error: float
-    intercept: float
+    intercept: float  # at bin 0
+    # t, p: of the slope against 0, two-sided, N - 2 degrees of freedom
     t: float
     p: float
 

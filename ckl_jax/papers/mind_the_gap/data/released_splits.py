@@ -65,20 +65,13 @@ def find_lists(folder: str | os.PathLike) -> dict[str, Path]:
 
 @dataclasses.dataclass
 class _Lists:
-    """The lists in memory, 21 bytes an entry.
-
-    Attributes:
-      keys: int64 [N], sorted hashes of ids.
-      bits: uint8 [N], bit i for the i-th of `names`.
-      days: int32 [N].
-      found: bool [N].
-    """
+    """The lists in memory, 21 bytes an entry."""
 
     names: tuple[str, ...]
-    keys: np.ndarray
-    bits: np.ndarray
-    days: np.ndarray
-    found: np.ndarray
+    keys: np.ndarray  # int64 [N], sorted hashes of ids
+    bits: np.ndarray  # uint8 [N], bit i for the i-th of `names`
+    days: np.ndarray  # int32 [N]
+    found: np.ndarray  # bool [N]
 
     @classmethod
     def read(cls, paths: dict[str, Path]) -> "_Lists":

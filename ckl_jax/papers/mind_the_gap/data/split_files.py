@@ -80,19 +80,12 @@ def split_by_cutoff(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One folder of splits.
+    """One folder of splits."""
 
-    Attributes:
-      folder: within that of all; "" is that itself.
-      names: of the files, without their ends.
-      bits: uint8 [N]; bit i of a document says whether it is in the file `names[i]`.
-      report: what the folder's `split.json` says, if it has one.
-    """
-
-    folder: str
-    names: tuple[str, ...]
-    bits: np.ndarray
-    report: dict[str, Any] | None = None
+    folder: str  # within that of all; "" is that itself
+    names: tuple[str, ...]  # of the files, without their ends
+    bits: np.ndarray  # uint8 [N]; bit i of a document says whether it is in the file `names[i]`
+    report: dict[str, Any] | None = None  # what the folder's `split.json` says, if it has one
 
 
 def _check(variant: str, steps: int | None) -> None:

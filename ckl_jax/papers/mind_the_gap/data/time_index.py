@@ -20,20 +20,13 @@ ROW = np.dtype(
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """Dates, sizes and hashes of ids of a corpus, in its order; about 30 bytes a document.
+    """Dates, sizes and hashes of ids of a corpus, in its order; about 30 bytes a document."""
 
-    Attributes:
-      days: int32 [N], proleptic ordinals of the dates.
-      months: int32 [N], months since the year 0.
-      words: int32 [N], and bytes: int64 [N], of the texts.
-      keys: int64 [N], hashes of the ids.
-    """
-
-    days: np.ndarray
-    months: np.ndarray
-    words: np.ndarray
+    days: np.ndarray  # int32 [N], proleptic ordinals of the dates
+    months: np.ndarray  # int32 [N], months since the year 0
+    words: np.ndarray  # int32 [N], and bytes: int64 [N], of the texts
     bytes: np.ndarray
-    keys: np.ndarray
+    keys: np.ndarray  # int64 [N], hashes of the ids
 
     def __len__(self) -> int:
         return len(self.days)

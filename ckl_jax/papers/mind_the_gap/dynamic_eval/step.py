@@ -140,20 +140,13 @@ class UpdateConfig:
 
 @struct.dataclass
 class StreamState:
-    """The state carried from chunk to chunk; donated to every step.
+    """The state carried from chunk to chunk; donated to every step."""
 
-    Attributes:
-      params: the trainable leaves, float32; {} trains nothing.
-      opt_state: optax state of those leaves.
-      gradients: sum of those that wait for an update, where that takes several chunks; else ().
-      waiting: () int32, how many they are.
-    """
-
-    params: Any
-    opt_state: Any
+    params: Any  # the trainable leaves, float32; {} trains nothing
+    opt_state: Any  # optax state of those leaves
     memory: Any
-    gradients: Any
-    waiting: jax.Array
+    gradients: Any  # sum of those that wait for an update, where that takes several chunks; else ()
+    waiting: jax.Array  # () int32, how many they are
 
     @classmethod
     def create(

@@ -46,19 +46,13 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """All models of a folder.
-
-    Attributes:
-      settings: what its record says.
-      intervals: names, "20210801-20210901", in order.
-      initial: the model before any update.
-      models: {method: {interval: model}}, of those that are trained and probed.
-    """
+    """All models of a folder."""
 
     root: Path
-    settings: Mapping[str, Any]
-    intervals: tuple[str, ...]
-    initial: Model
+    settings: Mapping[str, Any]  # what its record says
+    intervals: tuple[str, ...]  # names, "20210801-20210901", in order
+    initial: Model  # the model before any update
+    # {method: {interval: model}}, of those that are trained and probed
     models: Mapping[str, Mapping[str, Model]]
 
     @property

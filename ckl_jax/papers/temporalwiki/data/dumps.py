@@ -45,21 +45,13 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Dump:
-    """A pages-articles dump: its files, its site information, its spans in order of page ids.
+    """A pages-articles dump: its files, its site information, its spans in order of page ids."""
 
-    Attributes:
-      path: file or folder, as given.
-      date: "20150112", from the name; "" if it has none.
-      wiki: "enwiki", as it says itself, else from the name; "" if neither does.
-      site: of its first file.
-      spans: at least one.
-    """
-
-    path: str
-    date: str
-    wiki: str
-    site: SiteInfo
-    spans: tuple[Span, ...]
+    path: str  # file or folder, as given
+    date: str  # "20150112", from the name; "" if it has none
+    wiki: str  # "enwiki", as it says itself, else from the name; "" if neither does
+    site: SiteInfo  # of its first file
+    spans: tuple[Span, ...]  # at least one
 
     @property
     def name(self) -> str:
