@@ -158,6 +158,23 @@ class BaseTransformerModel(abc.ABC):
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
         """Teacher-forced logits [B, T, V] float32; with dropout if a key is given."""
 
+    def apply(
+        self, params: Any, *inputs: Any, dropout_rng: jax.Array | None = None, **options: Any
+    ) -> Any:
+        """Calls the module, with dropout exactly if there is a key, without which flax raises."""
+        options["rngs"] = None if dropout_rng is None else {"dropout": dropout_rng}
+        on = dropout_rng is not None
+        return self.module.apply({"params": params}, *inputs, enable_dropout=on, **options)
+
+    def empty_cache(self, params: Any, *inputs: jax.Array) -> Any:
+        """The cache before the first step, for so many positions as the inputs have."""
+        # Only shapes are wanted: `eval_shape` traces the call without computing anything. The first
+        # call with `decode` only sizes the cache; see `layers.Attention`.
+        shapes = jax.eval_shape(
+            lambda: self.apply(params, *inputs, decode=True, mutable=["cache"])
+        )[1]["cache"]
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -286,3 +303,15 @@ class BaseTransformerModel(abc.ABC):
         """
         losses, _ = self.per_token(token_losses, params, batch, dropout_rng)
         return losses, memory
+
+
+class OneVocabularyModel(BaseTransformerModel):
+    """A model that reads and writes tokens of one `vocabulary`."""
+
+    @property
+    def input_vocabulary(self) -> Any:
+        return self.vocabulary
+
+    @property
+    def output_vocabulary(self) -> Any:
+        return self.vocabulary

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.models.base import BaseTransformerModel, Batch
+from ckl_jax.models.base import Batch, OneVocabularyModel
 
 _SHOWN = (0.8, 0.9)  # below the first: [MASK]; up to the second: another token; else itself
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedModel(BaseTransformerModel):
+class MaskedModel(OneVocabularyModel):
     """A masked language model; see `BaseTransformerModel` for the other fields.
 
     A batch is `data.converters.masked_batch`'s, and its hidden tokens are those of evaluations. In
@@ -39,14 +39,6 @@ class MaskedModel(BaseTransformerModel):
     def draws(self) -> bool:
         """True: the masked tokens are drawn, with dropout or without."""
         return True
-
-    @property
-    def input_vocabulary(self) -> Any:
-        return self.vocabulary
-
-    @property
-    def output_vocabulary(self) -> Any:
-        return self.vocabulary
 
     @property
     def masking(self) -> dict[str, Any]:
@@ -121,12 +113,6 @@ class MaskedModel(BaseTransformerModel):
             raise UserError(
                 f"Rows of {tokens.shape[1]} tokens exceed the model's {limit} positions."
             )
-        return self.module.apply(
-            {"params": params},
-            tokens,
-            encoder_segment_ids=batch.get("encoder_segment_ids"),
-            encoder_positions=positions,
-            enable_dropout=dropout_rng is not None,
-            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
-            **kwargs,
-        )
+        segments = batch.get("encoder_segment_ids")
+        kwargs |= {"encoder_segment_ids": segments, "encoder_positions": positions}
+        return self.apply(params, tokens, dropout_rng=dropout_rng, **kwargs)
