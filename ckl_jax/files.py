@@ -369,7 +369,10 @@ def parse_json(
 
 
 def json_value(
-    text: str | bytes, path: str | os.PathLike, line: int = 0, decoder: json.JSONDecoder = FINITE
+    text: str | bytes,
+    path: str | os.PathLike,
+    line: int = 0,
+    decoder: json.JSONDecoder = NAMES_ONCE,
 ) -> Any:
     """Returns the value of a JSON text of the file `path`, of one of its lines if `line` > 0.
 

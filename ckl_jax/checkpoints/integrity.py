@@ -5,6 +5,7 @@ tree of it says which bytes of which file each array needs. Where that finds not
 TensorStore is reduced to the file it ends with and the cause behind it.
 """
 
+import contextlib
 import re
 import textwrap
 from collections.abc import Iterator
@@ -75,7 +76,16 @@ def _descriptions(path: epath.Path) -> str | None:
         for file in sorted(state.glob(pattern)):
             if reason := unreadable(path, _within(path, str(file))):
                 return reason
-    return None
+    return _shardings(state / "_sharding")
+
+
+def _shardings(file: epath.Path) -> str | None:
+    """The same of orbax's file {name: JSON of a sharding}, of arrays on devices."""
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, AttributeError):
+        for text in parse_json(file.read_bytes()).values():
+            parse_json(text).items()
+        return None
+    return "its file state/_sharding was overwritten" if file.exists() else None
 
 
 def _arrays(path: epath.Path) -> str | None:

@@ -6,6 +6,7 @@ form (`from_t5x`). Whatever reads one here reads both.
 
 import contextlib
 import functools
+import logging
 import re
 import sys
 import warnings
@@ -328,18 +329,32 @@ def _in_form_of(like: Any, value: Any) -> Any:
 @contextlib.contextmanager
 def _damage(path: epath.Path) -> Iterator[None]:
     """Turns what orbax raises over broken files into `UnreadableCheckpoint`."""
+    hide_what_is_raised()
     try:
         yield
     # These are not damage: they must not make a sound checkpoint be passed over.
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
-        # Reads of other arrays complain when orbax has given up at the first: later, so for good.
-        if getattr(sys.unraisablehook, "func", None) is not _pass_on:
-            sys.unraisablehook = functools.partial(_pass_on, sys.unraisablehook)
         raise UnreadableCheckpoint(
             f"Checkpoint {path} is damaged or incomplete ({integrity.sentence(path, e)}); {REMEDY}"
         ) from e
+
+
+def hide_what_is_raised() -> None:
+    """Drops what orbax's threads and tasks print of errors that its calls raise, then or later."""
+    for logger in ("absl", "asyncio"):
+        logging.getLogger(logger).addFilter(_is_news)  # adding twice is once
+    # Reads of other arrays, when orbax has given up at the first.
+    if getattr(sys.unraisablehook, "func", None) is not _pass_on:
+        sys.unraisablehook = functools.partial(_pass_on, sys.unraisablehook)
+
+
+_RAISED = ("_SignalingThread.run() raised", "Handler Commit operations", "never retrieved")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not any(sign in record.getMessage() for sign in _RAISED)
 
 
 def _pass_on(before: Callable[[Any], Any], error: Any) -> None:

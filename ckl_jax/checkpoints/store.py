@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import errno
 import json
-import logging
 import math
 import re
 import warnings
@@ -37,6 +36,7 @@ from ckl_jax.checkpoints.restore import (
     UnreadableCheckpoint,
     absolute,
     complete_steps,
+    hide_what_is_raised,
     is_remote,
     read_json_item,
     restore_state,
@@ -59,19 +59,6 @@ _STORAGE_REASONS = {
         "the folder is not writable",
     ),
 }
-
-
-class _ReportedElsewhere(logging.Filter):
-    """Drops the tracebacks that orbax's threads log for errors which `save` or `wait` raise."""
-
-    signs = ("_SignalingThread.run() raised", "Handler Commit operations", "never retrieved")
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        # The same error is raised by the next `save` or `wait`, with a sentence of our own.
-        return not any(sign in record.getMessage() for sign in self.signs)
-
-
-_reported_elsewhere = _ReportedElsewhere()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,8 +317,7 @@ class CheckpointStore:
 
     def _start(self) -> None:
         """Makes the folder and clears what killed runs left; only a run that writes does so."""
-        for logger in ("absl", "asyncio"):
-            logging.getLogger(logger).addFilter(_reported_elsewhere)  # adding twice is once
+        hide_what_is_raised()
         handlers = ocp.CompositeCheckpointHandler(
             state=ocp.PyTreeCheckpointHandler(type_handler_registry=_type_handlers()),
             dataset=ocp.JsonCheckpointHandler(),

@@ -40,7 +40,11 @@ _RENAMED = {
     "--emerging-least": "--emerging-min-count",
     "--wordings": "--templates",
 }
-_KINDS = {"INT": "a whole number", "FLOAT": "a number"}
+_KINDS = {
+    "INT": "a whole number",
+    "FLOAT": "a number",
+    "[FLOAT [FLOAT ...]]": "numbers with blanks between, such as 0.5 0.5",
+}
 # Module -> title of its commands, and the word before them.
 _MODULES = {
     "studies": ("Run a study", ""),

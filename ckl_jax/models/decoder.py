@@ -227,26 +227,6 @@ class DecoderConfig(StackConfig):
         return DecoderLayer(self, name=f"layers_{i}")(x, kind, *context, deterministic, decode)
 
 
-@dataclasses.dataclass(frozen=True)
-class EncoderConfig(DecoderConfig):
-    """A stack that sees both sides; layers of the type "sliding" see `window` - 1 to either."""
-
-    causal: ClassVar[bool] = False
-
-    @property
-    def stack(self) -> tuple[str, int]:
-        return "encoder", self.num_layers
-
-    def encoder(self, name: str) -> "Encoder":
-        return Encoder(self, name=name)
-
-    def for_second_encoder(self, num_layers: int, **sizes: Any) -> "EncoderConfig":
-        """The configuration of a further `encoder` of other sizes, without a method's parts."""
-        own = dict(num_kv_heads=None, query_scale=None, rotary_dim=None, embed_scale=1.0)
-        plain = dict(dense=layers.DenseFactory(), side=(), scan_layers=False)
-        return dataclasses.replace(self, num_layers=num_layers, **own, **plain, **sizes)
-
-
 def _hashable(value: Any) -> Any:
     """Mappings as sorted pairs and lists as tuples, all the way down."""
     if isinstance(value, Mapping):
@@ -362,29 +342,6 @@ class Decoder(nn.Module):
             first=cfg.first,
         )
         return cfg.norm(f"{stack}_norm")(x) if cfg.final_norm else x, hidden
-
-
-class Encoder(Decoder):
-    """The stack of an encoder: what it sees is a bias, and the embedding is scaled here."""
-
-    config: EncoderConfig
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Array,
-        bias: Array | None,
-        deterministic: bool,
-        taps: tuple[int, ...] = (),
-        positions: Array | None = None,
-        types: Array | None = None,
-    ) -> tuple[Array, dict[int, Array]]:
-        """x [B, S, D] and what `row_context` takes -> [B, S, D], {tap: state}; no types."""
-        del types
-        context = row_context(self.config, x.shape[1], bias, positions)
-        x = x * jnp.asarray(self.config.embed_scale, x.dtype)
-        # `positions` are those of a table, which an encoder with angles has not.
-        return super().__call__(x, positions, context, deterministic, False, taps)
 
 
 def _projection(cfg: DecoderConfig, features: int, axes: tuple[str, str], name: str) -> nn.Module:

@@ -9,11 +9,11 @@ import dataclasses
 from typing import Any, ClassVar
 
 from ckl_jax.errors import UserError
-from ckl_jax.models import bert, decoder
+from ckl_jax.models import bert, decoder, encoder
 
 
 @dataclasses.dataclass(frozen=True)
-class ModernBertConfig(decoder.EncoderConfig):
+class ModernBertConfig(encoder.EncoderConfig):
     """Hyper-parameters beside those of every decoder; the defaults are those of ModernBERT-base."""
 
     head_bias: ClassVar[bool] = False
@@ -50,6 +50,6 @@ class ModernBertConfig(decoder.EncoderConfig):
 class Transformer(bert.Transformer):
     """The whole masked language model; arguments and results are those of BERT's."""
 
-    encoder_cls: ClassVar[Any] = decoder.Encoder
+    encoder_cls: ClassVar[Any] = encoder.Encoder
 
     config: ModernBertConfig

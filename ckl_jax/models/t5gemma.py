@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, layers, t5
-from ckl_jax.models.decoder import DecoderConfig, EncoderConfig
+from ckl_jax.models.decoder import DecoderConfig
+from ckl_jax.models.encoder import Encoder, EncoderConfig
 
 Array = jax.Array
 
@@ -119,7 +120,7 @@ class Transformer(t5.Transformer):
         init = nn.initializers.normal(decoder.INIT_STDDEV)
         self.token_embedder = layers.Embed(cfg.vocab_size, own.emb_dim, cfg.dtype, init)
         self.decoder_token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, init)
-        self.encoder = decoder.Encoder(own)
+        self.encoder = Encoder(own)
         self.decoder = Decoder(cfg, self.decoder_token_embedder)
         for side in cfg.side:
             setattr(self, side.name, side.build(own))

@@ -473,6 +473,24 @@ def test_damage_is_one_sentence_with_the_file_and_what_to_do(tmp_path, state, pa
     assert_same(s.restore(state)[1], state)
 
 
+def test_reads_that_orbax_gives_up_complain_to_nobody(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+    (tmp_path / "checkpoint_1/state/manifest.ocdbt").write_bytes(b"0123456789" * 20)
+    # Whether orbax's own futures complain now or when the process ends is chance; one more does.
+    read = """
+    import asyncio, sys
+    from ckl_jax.checkpoints import restore
+    try:
+        restore.restore_params(sys.argv[1])
+    except restore.UnreadableCheckpoint:
+        asyncio.new_event_loop().create_future().set_exception(ValueError("given up"))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(read), str(tmp_path / "checkpoint_1")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize("value", ["{}", "[]", "3"])
 def test_metadata_that_says_nothing_is_damage(tmp_path, state, value):
     with CheckpointStore(tmp_path) as s:
@@ -483,6 +501,18 @@ def test_metadata_that_says_nothing_is_damage(tmp_path, state, value):
         s.restore(state, step=2)
     with pytest.warns(UserWarning, match="checkpoint_2 is damaged"):
         assert s.restore(abstract(state))[0] == 1
+
+
+@pytest.mark.parametrize("value", [-1, "x", "3"])
+def test_a_sharding_that_is_none_is_damage(tmp_path, state, value):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, jax.device_put(state, jax.devices()[1]))  # sharded arrays alone have one
+    file = tmp_path / "checkpoint_1/state/_sharding"
+    file.write_text(json.dumps(dict.fromkeys(json.loads(file.read_bytes()), value)))
+    with pytest.raises(
+        store.UnreadableCheckpoint, match="its file state/_sharding was overwritten"
+    ):
+        restore_params(tmp_path / "checkpoint_1")
 
 
 def test_what_the_system_refuses_to_read_is_damage_too(tmp_path, state):

@@ -90,6 +90,10 @@ def test_help_lists_the_commands_by_group(capsys):
             "'ckl data nondiffset --help'. It is --fraction now.",
         ),
         (["data", "benchmark", "--wordings=x"], "--help'. It is --templates now."),
+        (
+            ["average", "a", "b", "--out", "c", "--weights", "nan,1"],
+            "--weights is 'nan,1'; give num",
+        ),
         (["demo", "--size", "huge"], "--size is 'huge'; choose from tiny, small, wide, medium,"),
         (["ledger", "x", "--state", "old"], "choose from kept, updated, learned, stale,"),
         (["demo", "--source", "wikidat"], "Did you mean 'wikidata'?"),

@@ -339,12 +339,18 @@ def train_vocabulary(
     except RuntimeError as e:
         if sentences.error is not None:
             raise sentences.error from None
-        reason = str(e).strip().splitlines()[-1].strip()
         raise UserError(
-            f"Cannot train a vocabulary of {size} tokens for {os.fspath(path)}: {reason}"
+            f"Cannot train a vocabulary of {size:,} tokens for {os.fspath(path)}: {_cause(str(e))}"
         ) from e
     write_file(path, model.getvalue())
     return Vocabulary(path, extra_ids)
+
+
+def _cause(text: str) -> str:
+    """What SentencePiece says, without the place in its source."""
+    if few := re.search(r"smaller than required_chars\. \d+ vs (\d+)", text):
+        return f"the characters of the text alone take {int(few[1]):,}; give as many or more."
+    return text.strip().splitlines()[-1].rpartition("] ")[2].strip()
 
 
 class _Watched:

@@ -1,6 +1,8 @@
 import dataclasses
+import functools
 import gzip
 import json
+import re
 
 import pytest
 
@@ -320,9 +322,15 @@ def test_a_bad_corpus_is_told_from_within_the_training_of_a_vocabulary(tmp_path,
 
 
 def test_a_vocabulary_that_cannot_be_trained_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="Cannot train a vocabulary of 6 tokens") as e:
-        train_vocabulary(["several different letters"], tmp_path / "v.model", 6)
+    train = functools.partial(train_vocabulary, ["several different letters"], tmp_path / "v.model")
+    with pytest.raises(UserError, match="a vocabulary of 6 tokens for .*: the characters") as e:
+        train(6)
     assert "\n" not in str(e.value)
+    # The number in the sentence is the least that works.
+    (least,) = re.findall(r"alone take (\d+); give as many or more", str(e.value))
+    with pytest.raises(UserError):
+        train(int(least) - 1)
+    train(int(least))
 
 
 def test_bad_folders_and_vocabularies_are_refused(tmp_path):

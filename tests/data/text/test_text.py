@@ -165,6 +165,7 @@ def test_documents_survive_their_files(tmp_path):
         ('{"date": "2020-01-01"}', "line 2: the field 'text'"),
         ('{"text": "x"}', "line 2: the field 'date'"),
         ('{"text": "x", "date": "May 2020"}', "'May 2020' is not a day of the form YYYY-MM-DD"),
+        ('{"text": "x", "date": "2020-05-01", "text": "y"}', "'text' occurs 2 times in an object"),
     ],
 )
 def test_bad_documents_are_named(tmp_path, line, message):

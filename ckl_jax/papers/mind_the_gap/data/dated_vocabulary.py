@@ -43,7 +43,8 @@ class DatedVocabulary:
     seed: int = 0
 
     def __post_init__(self):
-        checks.require_int(300 if self.byte_fallback else 5, 2**31 - 1, size=self.size)
+        least = 300 if self.byte_fallback else 5
+        checks.require_int(least, 2**31 - 1, **{"--vocab-size": self.size})
         checks.require_int(1, max_bytes=self.max_bytes)
 
     def train(
