@@ -187,7 +187,6 @@ def claimed_folder(
     A folder that was not there is removed if the block fails, as on a full disk.
 
     Args:
-      out: the folder.
       command: that writes it; its name is kept in the folder.
       overwrite: whether it may hold what others have made; see `refuse_existing`.
 
@@ -244,11 +243,7 @@ def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | Non
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:
-    """Refuses to write over a file that is read.
-
-    Raises:
-      UserError: `out` is one of `inputs`.
-    """
+    """Raises `UserError` if `out`, a file to be written, is one of the `inputs` that are read."""
     for path in inputs:
         if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
             raise UserError(

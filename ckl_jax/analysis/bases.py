@@ -13,19 +13,12 @@ from ckl_jax.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """A model that a run started from, directly or through earlier phases.
+    """A model that a run started from, directly or through earlier phases."""
 
-    Attributes:
-      folder: its MODEL_DIR, where it was or is.
-      step: name of its checkpoint, "" for the newest.
-      source: its run, if that was probed and is still there.
-      user: the run that started from it; the base itself, for a base that is given.
-    """
-
-    folder: Path
-    step: str
-    source: Run | None
-    user: Run
+    folder: Path  # its MODEL_DIR, where it was or is
+    step: str  # name of its checkpoint, "" for the newest
+    source: Run | None  # its run, if that was probed and is still there
+    user: Run  # the run that started from it; the base itself, for a base that is given
 
     @property
     def path(self) -> Path:
@@ -55,9 +48,7 @@ def _same_answers(a: dict[str, Scored], b: dict[str, Scored]) -> bool:
 
 
 def _alike(a: Scored, b: Scored) -> bool:
-    """Whether the same items have the same first answers, or the same losses where none was
-    decoded.
-    """
+    """Whether the same items have the same first answers, or losses where none was decoded."""
     if a.items != b.items:
         return False
     # Decoding is deterministic, so equal models answer alike on every item.

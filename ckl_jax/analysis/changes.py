@@ -221,9 +221,7 @@ def date_table(study: Study, probe: str) -> list[tuple]:
 
 
 def group_table(study: Study, probe: str) -> list[tuple]:
-    """Scores by group of items, such as the frequency of the fact in the text; [] without
-    groups.
-    """
+    """Scores by group of items, such as the fact's frequency in the text; [] without groups."""
     scored = (e.scores[probe] for e in study.entries if probe in e.scores)
     names = dict.fromkeys(name for mine in scored for name in mine.group_names)
     rows = []

@@ -35,15 +35,10 @@ Numbers = Mapping[Key, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """A number computed elementwise from other numbers.
+    """A number computed elementwise from other numbers."""
 
-    Attributes:
-      keys: of the numbers that it takes.
-      of: computes it.
-    """
-
-    keys: tuple[Key, ...]
-    of: Callable[[Numbers], Any]
+    keys: tuple[Key, ...]  # of the numbers that it takes
+    of: Callable[[Numbers], Any]  # computes it
 
     def __sub__(self, other: "Effect") -> "Effect":
         return combine(np.subtract, (self, other))
@@ -83,8 +78,6 @@ class Claim:
     """An effect that is positive according to the paper.
 
     Attributes:
-      text: what is claimed.
-      effect: of the numbers.
       where: the table, figure or section that says so.
       unit: of the effect.
       published: the paper's numbers, of which the effect may take some that are not printed.
@@ -121,7 +114,6 @@ class Kind:
     """The folders of one command, and the claims of its paper.
 
     Attributes:
-      paper: its name.
       command: that fills such folders.
       record: the file with a folder's settings, by which it is known.
       claims: in the order of the paper.
@@ -161,10 +153,6 @@ class Kind:
 
 def judge(claims: Iterable[Claim], seeds: Sequence[Numbers]) -> list[dict[str, Any]]:
     """The verdict of each claim over seeds.
-
-    Args:
-      claims: of one paper.
-      seeds: the numbers of each.
 
     Returns:
       [{"claim", "where", "unit", "paper", "verdict", "seeds", "seeds_needed", "mean", "low",
@@ -241,8 +229,6 @@ def write(
     Args:
       kinds: what folders may be, in the order of the page.
       folders: of any kinds and worlds; those of one kind and world differ by their seed alone.
-      out: folder to write.
-      samples: of the bootstrap.
 
     Returns:
       The path of claims.html.

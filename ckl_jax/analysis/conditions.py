@@ -71,8 +71,6 @@ def parse(text: str, names: Collection[str], hint: str) -> Comparison | Conditio
     """Reads a condition.
 
     Args:
-      text: such as "a <= 1.05 and b < 1".
-      names: that it may compare.
       hint: what to give, for the message.
 
     Raises:

@@ -83,9 +83,7 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(_STYLE)
 
 
-def sections(
-    drawn: Mapping[str, tuple[str, str, bytes | None]],
-) -> dict[str, Section]:
+def sections(drawn: Mapping[str, tuple[str, str, bytes | None]]) -> dict[str, Section]:
     """{name: section} for {name: (title, caption, PNG or None)}, without the None ones."""
     return {
         name: Section(title, notes=[caption], png=image, anchor=name)
@@ -109,7 +107,6 @@ def panels(
     """A figure and its first `n` axes, [n].
 
     Args:
-      n: how many.
       columns: of axes, at most.
       size: of the figure in inches.
       make: makes the figure; None makes one without pyplot.

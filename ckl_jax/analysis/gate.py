@@ -50,19 +50,12 @@ def decimals(value: float | None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A condition, and the number of items that each of its scores needs.
-
-    Attributes:
-      text: as it was given.
-      condition: parsed.
-      min_items: items of each score that the condition names.
-      advice: for names of scores, what to do where there is no item.
-    """
+    """A condition, and the number of items that each of its scores needs."""
 
     text: str
     condition: conditions.Comparison | conditions.Condition
-    min_items: int
-    advice: Mapping[str, str]
+    min_items: int  # items of each score that the condition names
+    advice: Mapping[str, str]  # for names of scores, what to do where there is no item
 
     @classmethod
     def parse(
@@ -76,8 +69,6 @@ class Gate:
         """Parses "CONDITION at n >= N".
 
         Args:
-          text: the condition.
-          names: of the scores that it may compare.
           hint: what to give, for the message.
           min_items: N where it is not given.
           advice: see the attributes.

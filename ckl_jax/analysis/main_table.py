@@ -110,9 +110,7 @@ def compute_table(
     """All numbers of the main table, in percent points, as JSON would hold them.
 
     Args:
-      study: the runs.
       metric: "em", "f1" or "score".
-      samples: of the bootstrap.
       acquired, earlier: see `fuar_tasks`.
 
     Returns:

@@ -33,20 +33,14 @@ _LARGEST = 700.0  # exp of more is not a float
 
 @dataclasses.dataclass(frozen=True)
 class Losses:
-    """The losses of one probe as columns; N facts in file order.
+    """The losses of one probe as columns; N facts in file order."""
 
-    Attributes:
-      nll: [N] nats, summed over the counted tokens.
-      tokens: [N] how many they are.
-      object_nll, object_tokens: [N] the same of the object.
-      kinds: [N] unchanged, updated, new or deleted; "" if unknown.
-    """
-
-    nll: np.ndarray
-    tokens: np.ndarray
+    nll: np.ndarray  # [N] nats, summed over the counted tokens
+    tokens: np.ndarray  # [N] how many they are
+    # object_nll, object_tokens: [N] the same of the object
     object_nll: np.ndarray
     object_tokens: np.ndarray
-    kinds: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()  # [N] unchanged, updated, new or deleted; "" if unknown
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> "Losses":
@@ -86,7 +80,6 @@ def perplexity(
     """The perplexity of a probe.
 
     Args:
-      losses: of its facts.
       formula: one of `FORMULAS`.
       batch_size: of `batch_mean_legacy`.
 

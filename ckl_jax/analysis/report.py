@@ -69,15 +69,12 @@ def _inside(folder: Path) -> list[Path]:
 def write_report(
     run_dirs: Sequence[str | Path], out_dir: str | Path, *, acquired: Sequence[str] = ()
 ) -> Path:
-    """Writes the report of some runs and prints its table.
+    """Writes the report of some runs and prints its table; returns the path of report.html.
 
     Args:
       run_dirs: MODEL_DIRs, the Initial model first; those without rows are noted and left out.
       out_dir: gets report.html, table.md, table.json and figures/.
       acquired: probes that FUAR takes for new knowledge; default, see `main_table.fuar_tasks`.
-
-    Returns:
-      The path of report.html.
 
     Raises:
       UserError: none of the runs was probed, they do not fit together, or `out_dir` cannot be
@@ -116,9 +113,7 @@ def write_report(
 
 
 def _lead(study: Study, table: dict[str, Any]) -> list[str]:
-    """The summary: what was compared, what happened to each kind of knowledge, the best FUAR and
-    its cost.
-    """
+    """The summary: what was compared, what became of each kind of knowledge, the best FUAR."""
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
     short = {p: "" if r.short == r.long else f"{r.short}, " for p, r in study.records.items()}
     sizes = [f"{r.long} ({short[p]}{items[p]:,})" for p, r in study.records.items()]

@@ -35,7 +35,6 @@ def html(
       digest: of the items; decisions are refused for others.
       name: of what is reviewed, for the title.
       command: that applies decisions.json.
-      actions: that the page offers.
       sides: {side of evidence: title of its column}.
     """
     from markupsafe import Markup
@@ -75,11 +74,7 @@ def read_decisions(path: str | Path, digest: str) -> dict[str, Any]:
 
 
 def action_of(decision: Any, where: str, actions: Sequence[str] = ACTIONS) -> str:
-    """The action of a decision.
-
-    Raises:
-      UserError: it is not one of `actions`; `where` names it.
-    """
+    """The action of a decision; `UserError` naming `where` if it is not one of `actions`."""
     action = decision.get("action") if isinstance(decision, dict) else None
     if action not in actions:
         raise UserError(f"{where}: 'action' is {action!r}; it is one of {', '.join(actions)}.")

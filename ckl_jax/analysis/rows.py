@@ -250,7 +250,6 @@ class Run:
     """A MODEL_DIR with probe rows.
 
     Attributes:
-      path: the folder.
       summary: what summary.json says; empty while the run is not finished.
       files: {step: file of rows}, ascending.
     """
@@ -314,11 +313,7 @@ class Run:
         return self.at(self.steps[-1])
 
     def at(self, step: int) -> dict[str, Scored]:
-        """{probe: scores} of the evaluation after `step`.
-
-        Raises:
-          UserError: nothing was probed then.
-        """
+        """{probe: scores} of the evaluation after `step`; `UserError` if nothing was probed."""
         if step not in self.files:
             known = ", ".join(map(str, self.steps))
             raise UserError(f"{self.path} was not probed at step {step}; it was at {known}.")

@@ -17,21 +17,13 @@ _SIGN = b'<meta name="generator" content="ckl_jax">'  # of a page from `page.htm
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
-
-    Attributes:
-      text: of the cell.
-      below: text below it, such as an interval.
-      mark: sign after it.
-      rank: 1 is bold, 2 underlined.
-      color: of a dot before what is below, in HTML.
-    """
+    """A cell of a table."""
 
     text: str
-    below: str = ""
-    mark: str = ""
-    rank: int = 0
-    color: str = ""
+    below: str = ""  # text below it, such as an interval
+    mark: str = ""  # sign after it
+    rank: int = 0  # 1 is bold, 2 underlined
+    color: str = ""  # of a dot before what is below, in HTML
 
 
 def cell(value: Any) -> Cell:
@@ -88,11 +80,9 @@ def estimate(
     """A cell of {"value", "low", "high"}, the interval below; "–" for None or no number.
 
     Args:
-      x: the numbers.
       form: writes one of them, or None.
       dash: between the ends of the interval.
       value: key of the value.
-      **looks: of the cell.
     """
     # x != x is true of NaN alone; None is handled below as "no gain".
     if x is None or x[value] != x[value]:
@@ -104,30 +94,19 @@ def estimate(
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A figure, a table, sentences and subsections; empty ones are not rendered.
-
-    Attributes:
-      title: its heading.
-      headers, rows: of the table; values become cells, see `cell`.
-      notes: sentences.
-      png: the figure.
-      code: text that is shown as it is, folded.
-      sections: below this one.
-      anchor: name of its link, of a section of the page.
-      kind: of table, in HTML: "numbers", "plain" or "examples".
-      wide: headers of columns that a narrow terminal leaves out.
-    """
+    """A figure, a table, sentences and subsections; empty ones are not rendered."""
 
     title: str = ""
+    # headers, rows: of the table; values become cells, see `cell`
     headers: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     notes: Sequence[str] = ()
     png: bytes | None = None
-    code: str = ""
-    sections: Sequence["Section"] = ()
-    anchor: str = ""
-    kind: str = "numbers"
-    wide: Collection[str] = ()
+    code: str = ""  # text that is shown as it is, folded
+    sections: Sequence["Section"] = ()  # below this one
+    anchor: str = ""  # name of its link, of a section of the page
+    kind: str = "numbers"  # of table, in HTML: "numbers", "plain" or "examples"
+    wide: Collection[str] = ()  # headers of columns that a narrow terminal leaves out
 
     def __post_init__(self) -> None:
         # Normalised once here, so that the three writers see cells only.
@@ -152,7 +131,6 @@ class Section:
         """The section in Markdown.
 
         Args:
-          level: of its heading.
           images: {PNG: its file}.
         """
         parts = [f"{'#' * level} {self.title}"] if self.title else []
@@ -284,16 +262,11 @@ def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
 def write_page(
     path: Path, title: str, sections: Sequence[Section], lead: Sequence[str] = ()
 ) -> Path:
-    """Writes the sections as one self-contained HTML file.
+    """Writes the sections as one self-contained HTML file; returns `path`.
 
     Args:
-      path: of the file.
-      title: of the page.
       sections: each with an `anchor`.
       lead: sentences below the title.
-
-    Returns:
-      `path`.
     """
     shown = {
         "title": title,
@@ -316,10 +289,7 @@ def write_markdown(
 
     Args:
       name: such as "ckl/figure2"; "/" becomes "-" in names of files.
-      title: what it shows.
-      sections: in order.
       numbers: for NAME.json.
-      out: folder.
       lead: sentence below the title.
 
     Returns:

@@ -53,7 +53,6 @@ def compare_seeds(folders: Sequence[str | Path], out: str | Path, summarize: Sum
 
     Args:
       folders: of one kind of study, one for each seed.
-      out: folder to write.
       summarize: makes the table of such folders, such as `of_demos`.
 
     Returns:
@@ -105,7 +104,6 @@ def of_demos(
     """The main table of `ckl demo` over seeds.
 
     Args:
-      folders: of demos.
       acquired: probes that FUAR takes for new knowledge; default, see `main_table.fuar_tasks`.
     """
     # The intervals over items are not used here, hence the fewest samples.
@@ -154,7 +152,6 @@ def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str
     """Refuses folders that do not have different seeds and otherwise equal settings.
 
     Args:
-      folders: each with its settings.
       record: the file of them.
       free: settings that may differ besides the seed.
 

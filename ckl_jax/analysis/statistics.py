@@ -28,7 +28,6 @@ def bootstrap_means(
     Args:
       values: [M, N] score of each model on each item.
       samples: B.
-      seed: of the draw.
 
     Returns:
       [M, B].
@@ -54,7 +53,6 @@ def bootstrap_seeds(values: np.ndarray, seed: int = 0) -> np.ndarray:
 
     Args:
       values: [S, B] an effect in B resamples of the items of each of S seeds.
-      seed: of the draw.
 
     Returns:
       [B].
@@ -78,7 +76,6 @@ def seed_interval(samples: np.ndarray, seeds: int, level: float = 0.95) -> tuple
     Args:
       samples: [B]; NaN is a number of which nothing is known, so that it counts at both ends.
       seeds: S; of one seed the interval is over items alone.
-      level: of coverage.
     """
     from scipy import special
 

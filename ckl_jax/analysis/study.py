@@ -18,17 +18,11 @@ from ckl_jax.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One row of the tables.
+    """One row of the tables."""
 
-    Attributes:
-      key: name of the method or run; unique.
-      run: where it comes from; None for an Initial model known by its scores alone.
-      scores: {probe: its last evaluation}.
-    """
-
-    key: str
-    run: Run | None
-    scores: dict[str, Scored]
+    key: str  # name of the method or run; unique
+    run: Run | None  # where it comes from; None for an Initial model known by its scores alone
+    scores: dict[str, Scored]  # {probe: its last evaluation}
 
     @property
     def label(self) -> str:
@@ -44,17 +38,11 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The runs of one experiment.
+    """The runs of one experiment."""
 
-    Attributes:
-      initial: the model before any update; None if unknown.
-      methods: the updated models, in the order given.
-      notes: what had to be left out, in sentences.
-    """
-
-    initial: Entry | None
-    methods: tuple[Entry, ...]
-    notes: tuple[str, ...] = ()
+    initial: Entry | None  # the model before any update; None if unknown
+    methods: tuple[Entry, ...]  # the updated models, in the order given
+    notes: tuple[str, ...] = ()  # what had to be left out, in sentences
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -198,9 +186,7 @@ def _answered(study: Study) -> Study:
 
 
 def _is_initial(run: Run) -> bool:
-    """Whether a finished run trained from random parameters, trained nothing, or is named
-    Initial.
-    """
+    """Whether a finished run began with random parameters, trained nothing, or is named Initial."""
     # An update is probed at step 0, before its first step; a pre-training run is not.
     fresh = 0 not in run.files and not run.summary.get("base_checkpoint")
     # An Initial model may have been trained from an imported one.

@@ -34,11 +34,7 @@ RUN_FIELDS = (
 
 # What `transformers` loads a tokenizer from: its vocabulary, and its settings.
 BPE_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-TOKENIZER_SETTINGS = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,19 +127,13 @@ class HuggingFace:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Peft:
-    """The format of Hugging Face's PEFT for a model's LoRA adapters.
+    """The format of Hugging Face's PEFT for a model's LoRA adapters."""
 
-    Attributes:
-      task_type: PEFT's name of the task.
-      fan_in_fan_out: whether kernels are stored as [in, out].
-      module_parts: how many of the last parts of a layer's name identify it in `target_modules`.
-      gin_file: the run that `lora.gin` of an imported adapter is laid over.
-    """
-
-    task_type: str
-    fan_in_fan_out: bool = False
+    task_type: str  # PEFT's name of the task
+    fan_in_fan_out: bool = False  # whether kernels are stored as [in, out]
+    # how many of the last parts of a layer's name identify it in `target_modules`
     module_parts: int = 1
-    gin_file: str
+    gin_file: str  # the run that `lora.gin` of an imported adapter is laid over
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +146,6 @@ class Architecture:
       module: the linen module, called with a configuration.
       model: the wrapper around `module` (encoder-decoder, decoder-only, masked or recurrent). It
         decides about batches, the loss, decoding, and which scorer ranks with the model.
-      vocabulary: the files of its vocabulary.
       gin_file: the gin file of the model without sizes; `model.gin` is laid over it.
       includes_gin: whether `model.gin` includes `gin_file`, as no run's gin file does.
       run_gin: the gin files of runs that `model.gin` is laid over, as its first line names them.

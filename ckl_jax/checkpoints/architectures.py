@@ -70,11 +70,7 @@ def of_config(config: Config) -> Architecture:
 
 
 def of_model_type(model_type: str) -> Architecture:
-    """The architecture of a `model_type` of Hugging Face's `config.json`.
-
-    Raises:
-      UserError: none is registered for it.
-    """
+    """The architecture of a `model_type` of Hugging Face; `UserError` if none is registered."""
     for architecture in known():
         if model_type in _types(architecture):
             return architecture
@@ -86,11 +82,7 @@ def of_model_type(model_type: str) -> Architecture:
 
 
 def decoder_of(model_type: str) -> Architecture:
-    """The decoder-only architecture of a `model_type`.
-
-    Raises:
-      UserError: none is registered for it.
-    """
+    """The decoder-only architecture of a `model_type`; `UserError` if none is registered."""
     decoders = {t: a for a in known() if issubclass(a.model, DecoderOnlyModel) for t in _types(a)}
     checks.require_choice(decoders, **{"The architecture": model_type})
     return decoders[model_type]

@@ -15,17 +15,11 @@ AssignmentMap = Sequence[tuple[str, str | None]]
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """The source of each wanted array.
+    """The source of each wanted array."""
 
-    Attributes:
-      sources: wanted name -> stored name; several may share one.
-      fresh: wanted names that no checkpoint fills: the caller initialises them.
-      unused: stored names that nothing wants.
-    """
-
-    sources: Mapping[str, str]
-    fresh: tuple[str, ...]
-    unused: tuple[str, ...]
+    sources: Mapping[str, str]  # wanted name -> stored name; several may share one
+    fresh: tuple[str, ...]  # wanted names that no checkpoint fills: the caller initialises them
+    unused: tuple[str, ...]  # stored names that nothing wants
 
 
 def assign(

@@ -52,11 +52,7 @@ _IN_LAYER = re.compile(r"(?:.*/)?h(\d+)_(.+)")
 
 
 def read_haiku(path: str | Path) -> Mapping[str, np.ndarray]:
-    """The arrays of a file by Haiku's names.
-
-    Raises:
-      UserError: no such file, or one of another format.
-    """
+    """The arrays of a file by Haiku's names; `UserError` if there is none of that format."""
     path = Path(path)
     if path.suffix == ".safetensors":
         return SafetensorsState(dict.fromkeys(safetensors_names(path), path))
@@ -77,7 +73,6 @@ def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, d
 
     Args:
       path: see `read_haiku`.
-      num_heads: heads of a layer.
 
     Returns:
       The configuration, and float32 parameters as the model of `config` initialises them.
@@ -194,10 +189,7 @@ ARCHITECTURE = Architecture(
     module=Transformer,
     model=RecurrentModel,
     vocabulary=VocabularyFiles(
-        reader=Vocabulary,
-        file="spiece.model",
-        files=("spiece.model",),
-        described="spiece.model",
+        reader=Vocabulary, file="spiece.model", files=("spiece.model",), described="spiece.model"
     ),
     gin_file="models/transformer_xl.gin",
     run_gin="mind_the_gap_train.gin",

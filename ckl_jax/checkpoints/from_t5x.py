@@ -83,15 +83,12 @@ def legacy_leaves(path: epath.Path) -> dict[str, LegacyLeaf]:
 
 
 def read_leaf(leaf: LegacyLeaf, like: Any) -> Any:
-    """Reads one array in the form of `like`.
+    """Reads one array in the form of `like`, cast to `like.dtype`.
 
     Args:
       leaf: of `legacy_leaves`.
       like: has `shape` and `dtype`; with a sharding, the result is a jax.Array, and each process
         reads its own parts only; without, it is a numpy array.
-
-    Returns:
-      The array, cast to `like.dtype`.
     """
     dtype = np.dtype(getattr(like, "dtype", leaf.dtype))
     sharding = getattr(like, "sharding", None)

@@ -69,7 +69,6 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
     """`BertConfig` of a Hugging Face `config.json`.
 
     Args:
-      settings: the parsed file.
       **overrides: fields of `BertConfig` that the file does not decide, such as `scan_layers`.
 
     Raises:

@@ -50,7 +50,6 @@ class Family:
 
     Attributes:
       architecture: the class that `config.json` names.
-      names: of the parameters.
       fields: settings -> fields of `DecoderConfig` beside sizes.
       settings: {field of `config.json`: value for a configuration}, beside sizes; of an export.
       fixed: settings that change the computation, and the one value that is offered.
@@ -312,10 +311,7 @@ def _rope_settings(config: DecoderConfig) -> dict[str, Any]:
 
 def _window_settings(config: DecoderConfig) -> dict[str, Any]:
     there = {ours: name for name, ours in _LAYER_TYPES.items()}
-    return {
-        "sliding_window": config.window,
-        "layer_types": [there[kind] for kind in config.types],
-    }
+    return {"sliding_window": config.window, "layer_types": [there[kind] for kind in config.types]}
 
 
 def _qwen_settings(config: DecoderConfig) -> dict[str, Any]:
@@ -500,11 +496,7 @@ FAMILIES = {
 
 
 def config_from_hf(settings: Settings, **overrides: Any) -> DecoderConfig:
-    """`DecoderConfig` of a Hugging Face `config.json`.
-
-    Raises:
-      UserError: a setting that is not offered.
-    """
+    """`DecoderConfig` of a `config.json`; raises `UserError` for a setting that is not offered."""
     return read(DecoderConfig, FAMILIES[settings["model_type"]], settings, overrides)
 
 

@@ -1,4 +1,4 @@
-"""The names of decoders' parameters at Hugging Face, in three styles: Llama's, Pythia's, OPT's.
+"""The names of decoders' parameters at Hugging Face, in the styles of Llama, GPT-2, Pythia, OPT.
 
 Where a file keeps several projections in one matrix, the table names its parts `<name>.weight[0]`
 and so on: `view` cuts them out, `join` puts them together.
@@ -27,6 +27,7 @@ class Names:
       others: the same outside of the layers.
       fused: {name in a layer: the parts that it holds, in order}.
       by_head: whether a fused projection holds the parts of each head side by side.
+      axis: of a projection's outputs; GPT-2's matrices are [in, out] as ours are.
       prefix: what files of the bare model lack.
       dropped: a pattern of names that older files hold, which are not parameters.
       embedding_path, output_path: what they are here.
@@ -40,6 +41,7 @@ class Names:
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     by_head: bool = False
+    axis: int = 0
     prefix: str
     dropped: str = r"[^\w\W]"
     embedding_path: str = "token_embedder/embedding"
@@ -126,6 +128,25 @@ PHI3 = _llama_with(
         "mlp.up_proj": None,
     },
     fused={"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": ("mlp/wi_0", "mlp/wi_1")},
+)
+GPT2 = Names(
+    prefix="transformer.",
+    embedding="transformer.wte.weight",
+    output="lm_head.weight",
+    final_norm="transformer.ln_f",
+    layer="transformer.h.{}.",
+    inside={
+        "ln_1": "pre_self_attention_layer_norm",
+        "attn.c_proj": "self_attention/out",
+        "ln_2": "pre_mlp_layer_norm",
+        "mlp.c_fc": "mlp/wi",
+        "mlp.c_proj": "mlp/wo",
+    },
+    others={"transformer.wpe": "decoder/position_embedder"},
+    fused={"attn.c_attn": _QKV},
+    axis=-1,
+    # Masks that older files hold as if they were weights.
+    dropped=r"transformer\.h\.\d+\.attn\.(masked_)?bias",
 )
 NEOX = Names(
     prefix="gpt_neox.",
@@ -220,6 +241,8 @@ def entries(names: Names, config: DecoderConfig) -> list[Entry]:
     if not config.logits_via_embedding:
         shape = (config.emb_dim, config.vocab_size)
         table.append(Entry(names.output, names.output_path, True, shape))
+    if names.axis == -1:
+        table = [dataclasses.replace(entry, transposed=False) for entry in table]
     return table
 
 
@@ -311,12 +334,12 @@ class _Cut(Renamed):
         if match is None:
             return value
         sizes, part = _sizes(self._names, self._config, match[1]), int(match[2])
-        if len(value) != sum(sizes):
+        if value.shape[self._names.axis] != sum(sizes):
             return value  # left whole, so that the check of shapes names it
         if self._names.by_head:
             heads = value.reshape(self._config.num_heads, len(sizes), -1, *value.shape[1:])
             return heads[:, part].reshape(-1, *value.shape[1:])
-        return np.split(value, np.cumsum(sizes)[:-1])[part]
+        return np.split(value, np.cumsum(sizes)[:-1], self._names.axis)[part]
 
 
 def _sizes(names: Names, config: DecoderConfig, name: str) -> list[int]:
@@ -340,7 +363,7 @@ def join(
 
     def whole(parts: list[np.ndarray]) -> np.ndarray:
         if not names.by_head:
-            return np.concatenate(parts)
+            return np.concatenate(parts, names.axis)
         heads = [p.reshape(config.num_heads, 1, -1, *p.shape[1:]) for p in parts]
         return np.concatenate(heads, axis=1).reshape(-1, *parts[0].shape[1:])
 

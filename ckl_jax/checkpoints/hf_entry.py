@@ -22,11 +22,9 @@ class Entry:
     shape: tuple[int, ...]  # here
 
 
-def linear(
-    there: str, here: str, inputs: int, outputs: int, transposed: bool = True
-) -> Iterator[Entry]:
-    """A projection with a bias; only GPT-2's are stored as [in, out] there."""
-    yield Entry(f"{there}.weight", f"{here}/kernel", transposed, (inputs, outputs))
+def linear(there: str, here: str, inputs: int, outputs: int) -> Iterator[Entry]:
+    """A projection with a bias."""
+    yield Entry(f"{there}.weight", f"{here}/kernel", True, (inputs, outputs))
     yield Entry(f"{there}.bias", f"{here}/bias", False, (outputs,))
 
 
@@ -64,10 +62,8 @@ def check_settings(
     """Raises `UserError` for a `config.json` with settings that this model does not implement.
 
     Args:
-      settings: the parsed file.
       fixed: fields that change the computation, and the one value that is implemented.
       sizes: required fields, whole numbers of at least 1.
-      name: of the model.
     """
     for field, value in fixed.items():
         # A field that is absent has transformers' default, which is the supported value.

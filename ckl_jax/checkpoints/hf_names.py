@@ -24,7 +24,6 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
     """The configuration of a Hugging Face `config.json`.
 
     Args:
-      settings: the parsed file.
       **overrides: fields that the file does not decide, such as `scan_layers`.
 
     Raises:
@@ -121,7 +120,6 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
 
     Args:
       params: a tree as `Transformer(config)` has it, without leaves of any method.
-      config: the model.
 
     Returns:
       {name: float array}. The embedding is there once, as T5's `shared.weight`, GPT-2's

@@ -42,7 +42,6 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
     """`T5Config` of a Hugging Face `config.json`.
 
     Args:
-      settings: the parsed file.
       **overrides: fields of `T5Config` that the file does not decide, such as `scan_layers`.
 
     Raises:

@@ -19,28 +19,16 @@ from ckl_jax.files import ANY_NUMBER, parse_json
 
 
 class CutOff(NamedTuple):
-    """A part of an array that its file does not reach to.
+    """A part of an array that its file does not reach to."""
 
-    Attributes:
-      array: its name, "target/decoder/decoder_norm/scale".
-      file: relative to the checkpoint.
-      length: bytes that the file has; None: it is missing.
-      needed: bytes that it had.
-    """
-
-    array: str
-    file: str
-    length: int | None
-    needed: int
+    array: str  # its name, "target/decoder/decoder_norm/scale"
+    file: str  # relative to the checkpoint
+    length: int | None  # bytes that the file has; None: it is missing
+    needed: int  # bytes that it had
 
 
 def sentence(path: epath.Path, error: Exception) -> str:
-    """Describes the damage to a checkpoint.
-
-    Args:
-      path: the checkpoint.
-      error: what reading it raised.
-    """
+    """Describes the damage to a checkpoint."""
     # From the most precise description to the least: a named file, a named array, the library's
     # text.
     if isinstance(error, from_t5x.Damaged):

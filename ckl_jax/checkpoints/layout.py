@@ -18,25 +18,15 @@ from ckl_jax.optim.adafactor import AdafactorState
 from ckl_jax.trees import keys
 
 # The one place that maps our names to T5X's; any other key of a state is kept under "extra/".
-T5X_NAMES = {
-    "params": "target",
-    "step": "state/step",
-    "opt_state": "state/param_states",
-}
+T5X_NAMES = {"params": "target", "step": "state/step", "opt_state": "state/param_states"}
 
 
 class NamedLeaf(NamedTuple):
-    """A leaf of a state with its name in a checkpoint.
+    """A leaf of a state with its name in a checkpoint."""
 
-    Attributes:
-      name: as it is written.
-      leaf: the array, key or number.
-      others: names under which it is looked for next.
-    """
-
-    name: str
-    leaf: Any
-    others: tuple[str, ...] = ()
+    name: str  # as it is written
+    leaf: Any  # the array, key or number
+    others: tuple[str, ...] = ()  # names under which it is looked for next
 
 
 def named_state(state: Any) -> list[NamedLeaf]:

@@ -45,7 +45,6 @@ def require_peft(config: Config, source: str) -> Peft:
     """PEFT's format of a model's adapters.
 
     Args:
-      config: the model.
       source: what to call the model in an error.
 
     Raises:
@@ -79,7 +78,6 @@ def adapter_to_peft(
     Args:
       params: with leaves `.../lora_<n>/{a,b}`; of the others DoRA needs the kernels of layers that
         are one there and not all adapted here.
-      config: the base model.
       scale: factor of the low-rank path.
 
     Raises:
@@ -162,7 +160,6 @@ def adapter_from_peft(
     Args:
       settings: of `adapter_config.json`.
       arrays: of the safetensors file.
-      config: the base model.
       source: what to call the adapter in an error.
 
     Returns:
@@ -275,7 +272,6 @@ def save_peft(
     """Writes an adapter that `peft.PeftModel.from_pretrained` loads.
 
     Args:
-      folder: where to.
       params, config, scale: see `adapter_to_peft`.
       base: folder of the model under it, for PEFT's classes that look for it.
 
@@ -294,11 +290,7 @@ def save_peft(
 
 
 def load_peft(folder: str | Path, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Reads an adapter; see `adapter_from_peft`.
-
-    Raises:
-      UserError: files are missing, or hold a pickle.
-    """
+    """`adapter_from_peft` of a folder; raises `UserError` if files are missing or a pickle."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 

@@ -122,10 +122,7 @@ def split_vectors(
 
 
 def split(
-    pairs: Mapping[str, Pair],
-    layer_of: Mapping[str, Layer],
-    of_parts: Columns,
-    whole: bool = False,
+    pairs: Mapping[str, Pair], layer_of: Mapping[str, Layer], of_parts: Columns, whole: bool = False
 ) -> dict[str, Pair]:
     """{path here: pair} of {layer there: pair}, all of one rank; the inverse of `fuse`.
 

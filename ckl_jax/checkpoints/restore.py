@@ -122,11 +122,7 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
 
 
 def stored_step(path: Any) -> int:
-    """Returns the step that a checkpoint says it is of, whatever its folder is called.
-
-    Raises:
-      UserError: no checkpoint, or it does not say.
-    """
+    """The step that a checkpoint says it is of; raises `UserError` if there is none."""
     path, name = find_checkpoint(path), layout.T5X_NAMES["step"]
     if name not in stored_leaves(path):
         raise UserError(f"Checkpoint {path} does not say of which step it is ({name} is missing).")
@@ -148,7 +144,6 @@ def restore_state(path: Any, like: Any) -> Any:
     """Restores a whole training state, bit for bit (T5X's legacy form may keep other dtypes).
 
     Args:
-      path: a checkpoint folder.
       like: the state's structure: arrays or `jax.ShapeDtypeStruct`s; a leaf with a sharding is
         restored on it, one without as a numpy array, a Python number as one.
 

@@ -32,11 +32,7 @@ class SafetensorsState(Mapping):
 
 
 def safetensors_names(path: Path) -> list[str]:
-    """The names of the tensors of a file.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
+    """The names of a file's tensors; raises `UserError` if it is missing or damaged."""
     with _open(path) as f:
         return list(f.keys())
 

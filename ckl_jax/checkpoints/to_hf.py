@@ -31,7 +31,6 @@ def save_hf(
     Args:
       folder: made if absent. A tokenizer is not written: copy it from the start model.
       params: a tree as the model of `config` has it; merge LoRA and drop side networks first.
-      config: the model.
       dtype: of the stored weights, e.g. np.float16 to halve the file.
       max_shard_bytes: of one file; a tensor is never split.
       settings: further fields of `config.json`, or other values: ids that the tokenizer determines.

@@ -40,12 +40,7 @@ def demo(settings: Flat[Demo]) -> dict[str, Any]:
     return {"report": report, "tables": read_json(report.parent / "table.json")}
 
 
-def experiment(
-    name: _Name,
-    settings: Flat[Running],
-    *,
-    dry_run: bool = False,
-) -> dict[str, Any]:
+def experiment(name: _Name, settings: Flat[Running], *, dry_run: bool = False) -> dict[str, Any]:
     """Run a table or figure of a paper, and print our numbers beside the paper's.
 
     Each paper has its own options: `ckl experiment NAME --help`. Without a NAME, those of CKL.

@@ -126,11 +126,7 @@ def rows(
 
 
 def stream(
-    *,
-    out: str,
-    size: Literal[*SIZES] = "small",
-    seed: int = 0,
-    overwrite: Overwrite = False,
+    *, out: str, size: Literal[*SIZES] = "small", seed: int = 0, overwrite: Overwrite = False
 ) -> dict[str, Any]:
     """Write a simulated stream of dated text whose facts change.
 

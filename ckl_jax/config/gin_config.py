@@ -22,14 +22,7 @@ from typing import Any
 
 import gin
 
-from ckl_jax.config import (
-    gin_files,
-    gin_scan,
-    missing_modules,
-    old_names,
-    trust,
-    user_tracebacks,
-)
+from ckl_jax.config import gin_files, gin_scan, missing_modules, old_names, trust, user_tracebacks
 from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.errors import UserError, is_out_of_memory, nearest
 

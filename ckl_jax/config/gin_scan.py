@@ -65,7 +65,6 @@ class Scan:
     """All statements of the files and the command line, in order.
 
     Attributes:
-      bindings: of the files and the command line.
       imports: {file: {name: module}}; of two imports under one name, the last.
       modules: (file, module, where) of every import.
       roots: {file: the file on the command line that includes it}.

@@ -13,7 +13,6 @@ def import_haiku(weights: str, num_heads: int, out: str) -> str:
     Args:
       weights: see `from_haiku.read_haiku`.
       num_heads: heads of a layer, which the shapes do not determine.
-      out: the new MODEL_DIR.
 
     Returns:
       What was done, and how to use it.

@@ -36,7 +36,6 @@ def import_checkpoint(
 
     Args:
       folder: has config.json and safetensors (or flax_model.msgpack); the vocabulary is copied.
-      out: the new MODEL_DIR.
       vocab_size: rows of the embedding, if more are needed than the file has: for a mesh that must
         divide them, or for new tokens. The new rows are random, as transformers makes them.
       legacy_tokens: add the five tokens that TemporalWiki's code added to GPT-2, and their rows.
@@ -151,7 +150,6 @@ def model_gin(config: Config, vocabulary: Path | None = None, added: Sequence[st
     file.
 
     Args:
-      config: the model.
       vocabulary: a file or folder, see `VocabularyFiles.path`; None leaves VOCABULARY to the run.
       added: tokens to add to the vocabulary.
     """
@@ -193,7 +191,6 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>`.
       like: a config.json of the same architecture; the tokenizer's files beside it are copied, or
         the vocabulary beside the checkpoint.
-      out: the folder to write.
 
     Returns:
       What was done.

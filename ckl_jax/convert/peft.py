@@ -40,7 +40,6 @@ def export_peft(
       checkpoint: a MODEL_DIR or a `checkpoint_<step>` of a run of the method lora.
       like: a config.json of the same architecture; its tokenizer is copied, as by
         `hugging_face.export_checkpoint`.
-      out: the folder to write.
       scale: factor of the low-rank path, where the checkpoint does not say it.
       base: Hugging Face folder of the model that training started from.
 

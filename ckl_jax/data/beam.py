@@ -20,11 +20,7 @@ COUNTS = "counts"  # the output of (name, number) pairs
 
 
 def import_beam() -> Any:
-    """Apache Beam.
-
-    Raises:
-      UserError: it is not installed.
-    """
+    """Apache Beam; raises `UserError` if it is not installed."""
     try:
         import apache_beam
         import apache_beam.options.pipeline_options
@@ -78,11 +74,7 @@ def known_flags(beam, arguments: str) -> list[str]:
 
 
 def run(pipeline) -> Any:
-    """Runs a pipeline to completion.
-
-    Raises:
-      UserError: as a worker raised it.
-    """
+    """Runs a pipeline to completion; raises a worker's `UserError` as the worker did."""
     try:
         result = pipeline.run()
         result.wait_until_finish()

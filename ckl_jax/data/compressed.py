@@ -37,7 +37,6 @@ def read_blocks(
     """Yields the decompressed content of a file, whose format its first bytes show.
 
     Args:
-      path: the file.
       start, stop: the part to read, in bytes of the file as it is on disk. In a compressed file
         both are where a stream begins, as its index says (multistream bzip2).
       threads: that decode a whole bzip2 file block by block, where indexed_bzip2 is installed.
@@ -62,7 +61,6 @@ def _by_threads(path, threads: int, alone: Iterator[bytes]) -> Iterator[bytes]:
     """Decodes the blocks of a bzip2 file at once; what they fail at, one decoder repeats.
 
     Args:
-      path: the file.
       threads: as many blocks, of 900 kB, are in memory.
       alone: of one decoder, which names the damaged byte; all is of it without indexed_bzip2.
     """

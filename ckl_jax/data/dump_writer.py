@@ -20,22 +20,14 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class PageText(NamedTuple):
-    """One page and its only revision.
-
-    Attributes:
-      id, title: of the page.
-      revision: number of the revision.
-      edited: day of the revision, YYYY-MM-DD.
-      text: in the content model `model`.
-      redirect: title of the target of a redirect.
-    """
+    """One page and its only revision."""
 
     id: int
     title: str
     revision: int
-    edited: str
-    text: str
-    redirect: str = ""
+    edited: str  # day of the revision, YYYY-MM-DD
+    text: str  # in the content model `model`
+    redirect: str = ""  # title of the target of a redirect
     model: str = WIKITEXT
 
     def xml(self) -> str:
@@ -56,15 +48,12 @@ class PageText(NamedTuple):
 
 
 def write_pages(path: str | os.PathLike, wiki: str, pages: Iterable[PageText]) -> int:
-    """Writes a multistream file and, beside it, its index.
+    """Writes a multistream file and, beside it, its index; returns their number.
 
     Args:
       path: ends in ".xml.bz2".
       wiki: such as "simwiki".
       pages: in the order of their ids.
-
-    Returns:
-      The number of pages.
     """
     lines: list[str] = []
     pages = iter(pages)

@@ -67,10 +67,7 @@ def run_tasks(
     An error stops the tasks that have not begun; those that run are waited for.
 
     Args:
-      function: of a task.
-      tasks: what is left to do.
       pool: of processes; None is this process.
-      progress: called as tasks are finished.
       what: the tasks are, such as "shards".
       done: tasks that were finished before.
     """

@@ -23,8 +23,6 @@ def watch(
       place: file or folder.
       seconds: between two looks; files that changed in between are taken for unfinished.
       act: what to do; of a `UserError` it is said, and the next change waited for.
-      say: prints a line.
-      sleep: waits.
 
     Raises:
       UserError: `seconds` is not positive.

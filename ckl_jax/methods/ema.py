@@ -16,9 +16,6 @@ def ema(decay: float = 0.999) -> Method:
     Args:
       decay: of the average at each step, in [0, 1).
 
-    Returns:
-      The method.
-
     Raises:
       UserError: `decay` is out of range.
     """

@@ -20,9 +20,6 @@ def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
         information is a mean over examples.
       examples: of D0 that the Fisher information is a mean over.
 
-    Returns:
-      The method.
-
     Raises:
       UserError: `strength` is negative, or `examples` below 1.
     """

@@ -96,9 +96,6 @@ def k_adapter(
         GPT-2, never call it, as the released code did.
       legacy_train_embedding: train the token embedding (and so a tied output) too, which the
         released GPT-2 code did by resizing the vocabulary after it had frozen the model.
-
-    Returns:
-      The method, named after k.
     """
     checks.require_ints(0, **{"k_adapter.taps": taps})
     checks.require_int(0, **{"k_adapter.phase": phase})

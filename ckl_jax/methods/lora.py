@@ -158,9 +158,6 @@ def lora(
         released GPT-2 code did by resizing the vocabulary after it had frozen the model.
       dora: learn the magnitudes of the adapted kernels' columns by themselves, as DoRA does; they
         start as those of the model that training starts from.
-
-    Returns:
-      The method.
     """
     checks.require_int(0, **{"lora.phase": phase})
     factory = LoraFactory(rank, scale, targets, phase + 1, dora)

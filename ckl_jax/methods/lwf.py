@@ -14,9 +14,6 @@ def lwf(weight: float = 1.0, temperature: float = 2.0) -> Method:
       weight: of the teacher's loss; the paper's lambda_o, 1 there.
       temperature: of both distributions, 2 in the paper.
 
-    Returns:
-      The method.
-
     Raises:
       UserError: a number is out of range.
     """

@@ -48,8 +48,7 @@ SEAMS = (
 
 # (parameters, the base model's before the first step, batch, dropout key) -> (summed loss, sums)
 LossFn = Callable[
-    [Any, Any, Mapping[str, jax.Array], jax.Array | None],
-    tuple[jax.Array, dict[str, jax.Array]],
+    [Any, Any, Mapping[str, jax.Array], jax.Array | None], tuple[jax.Array, dict[str, jax.Array]]
 ]
 
 
@@ -185,7 +184,6 @@ def combine(first: Method, second: Method, name: str | None = None) -> Method:
     """One method that fills the seams of both, e.g. LoRA with Mix-Review.
 
     Args:
-      first, second: the methods.
       name: for folders, rows and tables; None joins theirs by "+".
 
     Raises:

@@ -22,9 +22,6 @@ def mix_review(
         did.
       review_phases: in a second update, review the whole corpus of the first in every epoch too, if
         it is named (`DatasetConfig.review_task_name`).
-
-    Returns:
-      The method.
     """
     mixture = Mixture(ratio, decay, legacy_frozen_sample, review_phases)
     return Method(name="mix_review", mixture=mixture)

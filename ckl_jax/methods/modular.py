@@ -118,9 +118,6 @@ def modular(
       emb_dim, num_heads, head_dim, mlp_dim, num_layers, mlp_activations: the second encoder.
       phase: 0 for the first update; n adds an encoder to n earlier ones, which are frozen.
       legacy_bypass_side: decode without the second encoder, as the released evaluation did.
-
-    Returns:
-      The method.
     """
     checks.require_int(0, **{"modular.phase": phase})
     sides = tuple(

@@ -28,18 +28,9 @@ def recadam(
         refused where learning rate * gamma makes it diverge).
       legacy_adam: never pull, which is what the released code did on T5 and GPT-2: its parameter
         grouping looked for the model's type in parameter names that do not hold it.
-
-    Returns:
-      The method.
     """
     # Waits for the run's learning-rate schedule, its only missing argument.
     tx = functools.partial(
-        recadam_tx,
-        gamma=gamma,
-        k=k,
-        t0=t0,
-        anneal=anneal,
-        penalty=penalty,
-        legacy_adam=legacy_adam,
+        recadam_tx, gamma=gamma, k=k, t0=t0, anneal=anneal, penalty=penalty, legacy_adam=legacy_adam
     )
     return Method(name="recadam", tx=tx)

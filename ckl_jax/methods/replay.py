@@ -15,9 +15,6 @@ def replay(fraction: float = 0.05) -> Method:
       fraction: of an epoch's rows that are of D0. The paper tried 0.5 to 50 % and recommends 1 to 5
         %, more the more the new corpus differs.
 
-    Returns:
-      The method.
-
     Raises:
       UserError: the fraction is not between 0 and 1.
     """

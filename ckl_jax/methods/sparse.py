@@ -24,9 +24,6 @@ def sparse(fraction: float = 0.01, accumulated: bool = False) -> Method:
       accumulated: chosen by the squares of all gradients so far, not by the newest gradient, so
         that a run keeps to nearly the same entries; one number more in memory for each that trains.
 
-    Returns:
-      The method.
-
     Raises:
       UserError: `fraction` is out of range.
     """

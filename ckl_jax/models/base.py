@@ -20,11 +20,7 @@ from ckl_jax.models.layers import PerToken, shards
 
 Batch = Mapping[str, jax.Array]
 _LOGITS_BYTES = 2**30  # of a device's logits that are computed at once
-NORMALIZING_FACTORS = (
-    "NUM_REAL_TARGET_TOKENS",
-    "NUM_TOTAL_TARGET_TOKENS",
-    "AVERAGE_PER_SEQUENCE",
-)
+NORMALIZING_FACTORS = ("NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS", "AVERAGE_PER_SEQUENCE")
 
 
 def logits_of(targets: jax.Array, logits: jax.Array) -> jax.Array:
@@ -162,6 +158,23 @@ class BaseTransformerModel(abc.ABC):
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
         """Teacher-forced logits [B, T, V] float32; with dropout if a key is given."""
 
+    def apply(
+        self, params: Any, *inputs: Any, dropout_rng: jax.Array | None = None, **options: Any
+    ) -> Any:
+        """Calls the module, with dropout exactly if there is a key, without which flax raises."""
+        options["rngs"] = None if dropout_rng is None else {"dropout": dropout_rng}
+        on = dropout_rng is not None
+        return self.module.apply({"params": params}, *inputs, enable_dropout=on, **options)
+
+    def empty_cache(self, params: Any, *inputs: jax.Array) -> Any:
+        """The cache before the first step, for so many positions as the inputs have."""
+        # Only shapes are wanted: `eval_shape` traces the call without computing anything. The first
+        # call with `decode` only sizes the cache; see `layers.Attention`.
+        shapes = jax.eval_shape(
+            lambda: self.apply(params, *inputs, decode=True, mutable=["cache"])
+        )[1]["cache"]
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -279,7 +292,6 @@ class BaseTransformerModel(abc.ABC):
         `decoder_input_tokens`, the first of which is the token before the chunk.
 
         Args:
-          params: parameters.
           batch: `decoder_input_tokens`, `decoder_target_tokens` [B, T] int32,
             `decoder_loss_weights` [B, T], 0 on padding, which is on the right.
           memory: of `initial_memory`, or as the chunk before it left it.
@@ -291,3 +303,15 @@ class BaseTransformerModel(abc.ABC):
         """
         losses, _ = self.per_token(token_losses, params, batch, dropout_rng)
         return losses, memory
+
+
+class OneVocabularyModel(BaseTransformerModel):
+    """A model that reads and writes tokens of one `vocabulary`."""
+
+    @property
+    def input_vocabulary(self) -> Any:
+        return self.vocabulary
+
+    @property
+    def output_vocabulary(self) -> Any:
+        return self.vocabulary

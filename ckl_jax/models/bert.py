@@ -153,13 +153,7 @@ class Encoder(nn.Module):
                 name="embed_dense",
             )(x)
         return run_layers(
-            cfg,
-            EncoderLayer,
-            cfg.num_layers,
-            "encoder",
-            x,
-            args=(bias, deterministic),
-            taps=taps,
+            cfg, EncoderLayer, cfg.num_layers, "encoder", x, args=(bias, deterministic), taps=taps
         )
 
 

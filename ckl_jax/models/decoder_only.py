@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.models import decoding
-from ckl_jax.models.base import BaseTransformerModel, Batch
+from ckl_jax.models.base import Batch, OneVocabularyModel
 from ckl_jax.models.layers import PerToken
 
 
 @dataclasses.dataclass(frozen=True)
-class DecoderOnlyModel(BaseTransformerModel):
+class DecoderOnlyModel(OneVocabularyModel):
     """A decoder-only model; see `BaseTransformerModel` for the other fields.
 
     A batch has `decoder_input_tokens`, `decoder_target_tokens` [B, T] int32 (the token after each
@@ -41,14 +41,6 @@ class DecoderOnlyModel(BaseTransformerModel):
         checks.require_bool(LEFT_PAD_LEGACY=self.left_pad_legacy)
 
     @property
-    def input_vocabulary(self) -> Any:
-        return self.vocabulary
-
-    @property
-    def output_vocabulary(self) -> Any:
-        return self.vocabulary
-
-    @property
     def start_id(self) -> int | None:
         """The token before the first of a text, or None."""
         return self.vocabulary.bos_id
@@ -66,14 +58,13 @@ class DecoderOnlyModel(BaseTransformerModel):
         per_token: PerToken | None = None,
     ) -> Any:
         self.check_length(batch["decoder_input_tokens"].shape[1], "Rows")
-        return self.module.apply(
-            {"params": params},
+        return self.apply(
+            params,
             batch["decoder_input_tokens"],
             batch["decoder_target_tokens"],
             decoder_segment_ids=batch.get("decoder_segment_ids"),
             decoder_positions=batch.get("decoder_positions"),
-            enable_dropout=dropout_rng is not None,
-            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+            dropout_rng=dropout_rng,
             **({} if per_token is None else {"per_token": per_token}),
         )
 
@@ -81,7 +72,6 @@ class DecoderOnlyModel(BaseTransformerModel):
         """Log probabilities of tokens after the paths of a tree, see `papers.lm_pub_quiz.tries`.
 
         Args:
-          params: parameters.
           batch: `decoder_input_tokens`, `decoder_positions`, `decoder_subtree_ends`, each [B, T]
             int32; `edge_parents` [B, M], the position that a token follows, and
             `edge_targets` [B, M], the token.
@@ -114,7 +104,6 @@ class DecoderOnlyModel(BaseTransformerModel):
         last one. Positions and what is seen are those of each prompt alone, whatever its padding.
 
         Args:
-          params: parameters.
           prompts: [B, P] int32, padded on the right (with any token).
           max_decode_length: L, the maximum number of new tokens.
           prompt_lengths: [B] int32, each 1 to P; None is P.
@@ -136,7 +125,8 @@ class DecoderOnlyModel(BaseTransformerModel):
         step = self._step(params, prompt_lengths - 1, width - 1, size)
         # Prefill: all of the prompt but its last token, in one call. Rows shorter than the longest
         # are padded on the right, and the padding stays in the cache, masked (`prefill_lengths`).
-        cache = self._empty_cache(params, batch, size)
+        ids = jnp.ones((batch, size), jnp.int32)
+        cache = self.empty_cache(params, ids, ids)
         if width > 1:
             _, cache = step(prompts[:, :-1], cache)
         # [B]: each prompt's own last token.
@@ -178,17 +168,6 @@ class DecoderOnlyModel(BaseTransformerModel):
             return logits, updated["cache"]
 
         return step
-
-    def _empty_cache(self, params: Any, batch: int, size: int) -> Any:
-        ids = jnp.ones((batch, size), jnp.int32)
-        # Only shapes are wanted: `eval_shape` traces the call without computing anything. The first
-        # call with `decode` only sizes the cache; see `layers.Attention`.
-        shapes = jax.eval_shape(
-            lambda: self.module.apply(
-                {"params": params}, ids, ids, decode=True, enable_dropout=False, mutable=["cache"]
-            )
-        )[1]["cache"]
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
     def _row_axis(self, names: tuple[str, ...]) -> int:
         """Behind the axis of stacked layers; side networks are never stacked."""

@@ -48,15 +48,10 @@ _SHARED_LEAVES = ("cache_index", "cached_bias", "position_embedder_index")
 
 
 class Decoded(NamedTuple):
-    """Decoded sequences, best first.
+    """Decoded sequences, best first."""
 
-    Attributes:
-      tokens: `[B, R, L]` int32, with EOS where the sequence ended and 0 after it.
-      scores: `[B, R]` float32, in the scale of the search that made them.
-    """
-
-    tokens: jax.Array
-    scores: jax.Array
+    tokens: jax.Array  # `[B, R, L]` int32, with EOS where the sequence ended and 0 after it
+    scores: jax.Array  # `[B, R]` float32, in the scale of the search that made them
 
 
 def expand_to_beams(tree: Any, beam_size: int, cache_offset: CacheOffset = 0) -> Any:
@@ -334,9 +329,6 @@ def beam_search(
       cache_offset: axis of the rows in cache leaves: 1 if a stacked `layers` axis comes first.
       num_return: `R`, at most K; None returns all K.
       constant_leaves: names of cache leaves equal over the beams of an example, never reordered.
-
-    Returns:
-      `Decoded`, best first.
 
     Raises:
       ValueError: unknown rule, or a size out of range.

@@ -72,7 +72,6 @@ def teacher_losses(student: jax.Array, teacher: jax.Array, temperature: float) -
 
     Args:
       student, teacher: logits [B, T, V] float32.
-      temperature: of both.
 
     Returns:
       [B, T] float32, 0 where both agree.

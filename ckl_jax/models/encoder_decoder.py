@@ -53,15 +53,12 @@ class EncoderDecoderModel(BaseTransformerModel):
         """Teacher-forced logits [B, T, V] float32, or what `per_token` makes of them."""
         inputs = [batch[name] for name in MODEL_INPUTS]
         self.check_length(max(x.shape[1] for x in inputs), "Rows")
-        return self.module.apply(
-            {"params": params},
+        return self.apply(
+            params,
             *inputs,
             encoder_segment_ids=batch.get("encoder_segment_ids"),
             decoder_segment_ids=batch.get("decoder_segment_ids"),
-            enable_dropout=dropout_rng is not None,
-            # flax raises if dropout needs a key that is missing, so a key is passed exactly when it
-            # is on.
-            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+            dropout_rng=dropout_rng,
             **({} if per_token is None else {"per_token": per_token}),
         )
 
@@ -71,7 +68,6 @@ class EncoderDecoderModel(BaseTransformerModel):
         """Decodes answers.
 
         Args:
-          params: parameters.
           encoder_input_tokens: [B, S] int32.
           max_decode_length: L; neither the start token nor anything before it counts.
           **decode_kwargs: passed to `decode_fn` (`beam_size`, `rule`, `num_return`, ...).
@@ -80,32 +76,16 @@ class EncoderDecoderModel(BaseTransformerModel):
           Tokens [B, R, L] best first, and scores [B, R].
         """
         batch, length = encoder_input_tokens.shape[0], max_decode_length
-        variables = {"params": params}
         # The encoder runs once; every step of the decoder reads its output, [B, S, D].
-        encoded = self.module.apply(
-            variables, encoder_input_tokens, enable_dropout=False, method="encode"
-        )
+        encoded = self.apply(params, encoder_input_tokens, method="encode")
         ids = jnp.ones((batch, length), jnp.int32)
-        # Only the cache's shapes are wanted, and `eval_shape` computes nothing. The input's length
-        # L sets the length of the cache.
-        shapes = jax.eval_shape(
-            lambda: self.module.apply(
-                variables,
-                encoder_input_tokens,
-                ids,
-                ids,
-                decode=True,
-                enable_dropout=False,
-                mutable=["cache"],
-            )
-        )[1]["cache"]
-        cache = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        cache = self.empty_cache(params, encoder_input_tokens, ids, ids)
 
         # ids [N, 1] with N = B * K beams; `encoded` keeps B rows, which the beams of an example
         # share (see `layers.Attention`).
         def tokens_to_logits(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
             logits, updated = self.module.apply(
-                {**variables, "cache": cache},
+                {"params": params, "cache": cache},
                 encoded,
                 encoder_input_tokens,
                 ids,
@@ -132,30 +112,23 @@ class EncoderDecoderModel(BaseTransformerModel):
         """Log probabilities of target tokens, of several targets for one input.
 
         Args:
-          params: parameters.
           batch: `encoder_input_tokens` [U, S]; `input_of_row` [B] int32, the input that a row
             answers; `decoder_target_tokens` [B, T].
 
         Returns:
           [B, T] float32; padding has numbers too.
         """
-        variables, targets = {"params": params}, batch["decoder_target_tokens"]
-        encoded = self.module.apply(
-            variables,
-            batch["encoder_input_tokens"],
-            enable_dropout=False,
-            method="encode",
-        )
+        targets = batch["decoder_target_tokens"]
+        encoded = self.apply(params, batch["encoder_input_tokens"], method="encode")
         # Inputs with several answer options are encoded once: [U, S, D] -> [B, S, D].
         row = batch["input_of_row"]
-        logits = self.module.apply(
-            variables,
+        logits = self.apply(
+            params,
             encoded[row],
             batch["encoder_input_tokens"][row],
             # Teacher forcing: targets shifted right behind the start token 0.
             jnp.pad(targets[:, :-1], ((0, 0), (1, 0))),
             targets,
-            enable_dropout=False,
             method="decode",
         )
         return -token_losses(logits, targets)[0]
@@ -183,7 +156,6 @@ class EncoderDecoderModel(BaseTransformerModel):
         not with `decoder_input_tokens`.
 
         Args:
-          params: parameters.
           batch: `decoder_target_tokens` [B, T] int32, `decoder_loss_weights` [B, T], 0 on padding,
             which is on the right.
           memory: {"tokens": [B, S] int32}, the tokens before the chunk; padding on the right.

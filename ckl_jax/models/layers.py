@@ -177,16 +177,12 @@ class PerToken:
     """A function of logits, applied to a few positions at a time: [B, T, V] never exists whole.
 
     The backward pass computes the logits again.
-
-    Attributes:
-      function: (logits [B, t, V] float32, tokens [B, t]) -> a tree of [B, t].
-      tokens: [B, T] integers.
-      size: t, positions at a time.
     """
 
+    # (logits [B, t, V] float32, tokens [B, t]) -> a tree of [B, t]
     function: Callable[[Array, Array], Any]
-    tokens: Array
-    size: int
+    tokens: Array  # [B, T] integers
+    size: int  # t, positions at a time
 
     def of(self, module: nn.Module, head: Callable[[nn.Module, Array], Array], x: Array) -> Any:
         """A tree of [B, T].

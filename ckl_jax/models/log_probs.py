@@ -23,7 +23,7 @@ def log_probs(
     targets: Array,
     softcap: float | None = None,
 ) -> Array:
-    """Log probabilities of tokens after chosen positions.
+    """Log probabilities of tokens after chosen positions, [B, M] float32.
 
     Args:
       x: [B, T, D], the state at every position.
@@ -32,9 +32,6 @@ def log_probs(
       positions: [B, M] int32; several tokens may follow the same one.
       targets: [B, M] int32, the tokens.
       softcap: c of the logits c tanh(x / c); None is none.
-
-    Returns:
-      [B, M] float32.
     """
     # [B, 1], to index with `positions` [B, M].
     rows = jnp.arange(len(x))[:, None]

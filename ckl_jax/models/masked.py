@@ -8,13 +8,13 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.models.base import BaseTransformerModel, Batch
+from ckl_jax.models.base import Batch, OneVocabularyModel
 
 _SHOWN = (0.8, 0.9)  # below the first: [MASK]; up to the second: another token; else itself
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedModel(BaseTransformerModel):
+class MaskedModel(OneVocabularyModel):
     """A masked language model; see `BaseTransformerModel` for the other fields.
 
     A batch is `data.converters.masked_batch`'s, and its hidden tokens are those of evaluations. In
@@ -41,22 +41,10 @@ class MaskedModel(BaseTransformerModel):
         return True
 
     @property
-    def input_vocabulary(self) -> Any:
-        return self.vocabulary
-
-    @property
-    def output_vocabulary(self) -> Any:
-        return self.vocabulary
-
-    @property
     def masking(self) -> dict[str, Any]:
         """Masking of rows in evaluations: the fields of `data.converters.Masking`."""
         special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
-        return {
-            "rate": self.mask_rate,
-            "mask_id": self.vocabulary.mask_id,
-            "special_ids": special,
-        }
+        return {"rate": self.mask_rate, "mask_id": self.vocabulary.mask_id, "special_ids": special}
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         return self.module.init(key, jnp.ones((1, 1), jnp.int32), enable_dropout=False)
@@ -98,7 +86,6 @@ class MaskedModel(BaseTransformerModel):
         """Log probabilities of tokens at positions of texts that are masked already.
 
         Args:
-          params: parameters.
           batch: `encoder_input_tokens`, `encoder_segment_ids` [B, T]; `target_positions`
             [B, M] and `targets` [B, M], the tokens there.
 
@@ -126,12 +113,6 @@ class MaskedModel(BaseTransformerModel):
             raise UserError(
                 f"Rows of {tokens.shape[1]} tokens exceed the model's {limit} positions."
             )
-        return self.module.apply(
-            {"params": params},
-            tokens,
-            encoder_segment_ids=batch.get("encoder_segment_ids"),
-            encoder_positions=positions,
-            enable_dropout=dropout_rng is not None,
-            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
-            **kwargs,
-        )
+        segments = batch.get("encoder_segment_ids")
+        kwargs |= {"encoder_segment_ids": segments, "encoder_positions": positions}
+        return self.apply(params, tokens, dropout_rng=dropout_rng, **kwargs)

@@ -29,10 +29,7 @@ class ModernBertConfig(encoder.EncoderConfig):
     norm_bias: bool = False
     embed_norm: bool = True
     layer_types: tuple[str, ...] = ("full", "sliding", "sliding")
-    ropes: Any = (
-        ("full", (("rope_theta", 160000.0),)),
-        ("sliding", (("rope_theta", 10000.0),)),
-    )
+    ropes: Any = (("full", (("rope_theta", 160000.0),)), ("sliding", (("rope_theta", 10000.0),)))
     window: int | None = 65
     mlp_activations: tuple[str, ...] = ("gelu_exact", "linear")
     logits_via_embedding: bool = True

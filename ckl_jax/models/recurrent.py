@@ -76,14 +76,9 @@ class RecurrentModel(DecoderOnlyModel):
             # behind it.
             weighted = batch["decoder_loss_weights"] > 0
             ids = jax.lax.cummax(weighted.astype(jnp.int32), axis=1, reverse=True)
-        return self.module.apply(
-            {"params": params},
-            batch["decoder_input_tokens"],
-            decoder_segment_ids=ids,
-            memory=memory,
-            enable_dropout=dropout_rng is not None,
-            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
-        )
+        tokens = batch["decoder_input_tokens"]
+        options = {"decoder_segment_ids": ids, "memory": memory}
+        return self.apply(params, tokens, dropout_rng=dropout_rng, **options)
 
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
@@ -114,13 +109,8 @@ class RecurrentModel(DecoderOnlyModel):
             prompt_lengths = jnp.full((batch,), width, jnp.int32)
 
         def step(ids: jax.Array, memory: Any, real: jax.Array) -> tuple[jax.Array, Any]:
-            return self.module.apply(
-                {"params": params},
-                ids,
-                decoder_segment_ids=real.astype(jnp.int32),
-                memory=memory,
-                enable_dropout=False,
-            )
+            real = real.astype(jnp.int32)
+            return self.apply(params, ids, decoder_segment_ids=real, memory=memory)
 
         def tokens_to_logits(ids: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
             logits, memory = step(ids, memory, jnp.ones_like(ids))

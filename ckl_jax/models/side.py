@@ -19,16 +19,11 @@ from ckl_jax.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Side(abc.ABC):
-    """One side network.
+    """One side network."""
 
-    Attributes:
-      name: module name; its parameters live under this path component.
-      scale: factor of its output before it is added to the stack's.
-      taps: hidden states that it reads; j is the output of the first j layers, 0 the embedding.
-    """
-
-    name: str
-    scale: float
+    name: str  # module name; its parameters live under this path component
+    scale: float  # factor of its output before it is added to the stack's
+    # hidden states that it reads; j is the output of the first j layers, 0 the embedding
     taps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -63,7 +63,6 @@ class StackConfig:
       dtype: of the activations; parameters stay float32. "auto" is bfloat16 on GPUs and TPUs,
         float32 on CPUs.
       emb_dim, num_heads, head_dim, mlp_dim: D, N, H, F.
-      num_layers: depth.
       max_positions: the longest row, special tokens included, or prompt and answer.
       dropout_rate: of embeddings, attention weights and residual branches.
       layer_norm_epsilon: of all norms.

@@ -164,16 +164,13 @@ def relative_gather(scores: Array, distances: Array) -> Array:
 def attention_mask(
     ids: Array, memory_ids: Array, same_length: bool = False, reset_at_doc: bool = False
 ) -> Array:
-    """Which position sees which.
+    """Which position sees which, [B, 1, T, M + T] bool.
 
     Args:
       ids: [B, T] int32, the document of each position, from 1; 0 is padding, which nothing but
         itself sees.
       memory_ids: [B, M] int32, in the same way; 0 is an empty slot.
       same_length, reset_at_doc: see `TransformerXLConfig`.
-
-    Returns:
-      [B, 1, T, M + T] bool.
     """
     length, slots = ids.shape[1], memory_ids.shape[1]
     # [T, M + T]: query i stands at M + i in the memory followed by the chunk.

@@ -35,9 +35,6 @@ def adamw(
         second one stays float32: its steps of 1 - b2 would be lost in bfloat16.
       not_decayed: patterns, searched in parameter paths.
       stacked: unused: every number moves alone, so stacked layers need no care.
-
-    Returns:
-      The transformation.
     """
     del stacked
     checks.require_number("a finite number, 0 or more", 0.0, WEIGHT_DECAY=weight_decay)

@@ -45,21 +45,14 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """All instructions of one kind over one mesh axis.
+    """All instructions of one kind over one mesh axis."""
 
-    Attributes:
-      kind: "all-gather", ...
-      axis: mesh axes that the exchanging devices differ in, "data+fsdp"; "?" if it is none of them.
-      group: how many devices exchange.
-      count: how often in a step.
-      bytes: that one device sends in a step.
-    """
-
-    kind: str
+    kind: str  # "all-gather", ...
+    # mesh axes that the exchanging devices differ in, "data+fsdp"; "?" if it is none of them
     axis: str
-    group: int
-    count: int
-    bytes: int
+    group: int  # how many devices exchange
+    count: int  # how often in a step
+    bytes: int  # that one device sends in a step
 
 
 def collectives(hlo: str, mesh: Any = None) -> list[Collective]:

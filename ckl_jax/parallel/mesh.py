@@ -92,7 +92,6 @@ def build_mesh(
 
     Args:
       sizes: see `mesh_sizes`; with `slices`, of one slice.
-      devices: the devices.
       slices: by how many slices each axis is longer. Slices are what a slow network joins: TPU
         slices, or else processes. None says nothing of them.
     """
@@ -107,9 +106,7 @@ def build_mesh(
 
 
 def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) -> np.ndarray:
-    """Devices [data, fsdp, model]: each axis varies within a slice before it varies across
-    slices.
-    """
+    """Devices [data, fsdp, model]: each axis varies within a slice first, then across slices."""
     count = math.prod(slices)
     # TPU slices have an index; on other devices a process stands for what a fast network joins.
     groups = {(getattr(d, "slice_index", None), d.process_index) for d in devices}

@@ -70,11 +70,7 @@ def standard_logical_axis_rules(
 
 
 def partition_spec(names: Sequence[str | None], rules: Rules, where: str = "") -> PartitionSpec:
-    """Returns the mesh axes of an array whose dimensions have the logical `names`.
-
-    Raises:
-      UserError: a name that no rule mentions.
-    """
+    """The mesh axes of an array of logical `names`; raises `UserError` if no rule has a name."""
     # flax would silently replicate an unknown name.
     known = [name for name, _ in rules]
     for name in names:
@@ -99,7 +95,6 @@ def logical_to_shardings(mesh: Mesh, rules: Rules, logical_axes: Any, shapes: An
     """Returns the tree of `NamedSharding`s of a tree of parameters.
 
     Args:
-      mesh: the device mesh.
       rules: see `standard_logical_axis_rules`.
       logical_axes: tree with the structure of `shapes`; a leaf is a tuple (or PartitionSpec) of
         logical names, one for each dimension.
@@ -174,7 +169,6 @@ def like_params(tree: Any, params: Any, param_shardings: Any, mesh: Mesh) -> Any
       tree: abstract optimizer state, e.g. `jax.eval_shape(tx.init, params)`.
       params: abstract parameters.
       param_shardings: their shardings, a tree of the same structure.
-      mesh: the device mesh.
     """
     shardings = jax.tree.leaves(param_shardings, is_leaf=lambda x: isinstance(x, NamedSharding))
     by_name = {

@@ -87,7 +87,6 @@ class EncoderDecoderGenerator:
         """Yields the decoded strings of each row of token ids and their scores, best first.
 
         Args:
-          params: all parameters.
           rows: inputs with EOS; longer ones than `source_length` are cut.
           source_length: S.
           target_length: counts the start token, as Hugging Face's does.
@@ -110,7 +109,6 @@ class EncoderDecoderGenerator:
         """Yields the log likelihood of each row's target.
 
         Args:
-          params: all parameters.
           inputs, targets: token ids with EOS.
           lengths: (S, T).
         """

@@ -124,8 +124,6 @@ class ClosedBookEvaluator:
         """Reads the probe files.
 
         Args:
-          config: the probes.
-          model: the model with its method in it.
           put_batch: places a dict of host arrays on the devices; default: as they are.
 
         Raises:
@@ -201,9 +199,7 @@ class ClosedBookEvaluator:
         """Yields one row per item; the first of a probe has its `probe_record` too.
 
         Args:
-          params: all parameters, as the model takes them.
           context: put into every row: run, method, phase, epoch, step.
-          last: the run's last evaluation.
         """
         config = self.config
         # P@k needs max(ks) beams, up to 50 times the cost of the search for EM.

@@ -67,8 +67,6 @@ class FactEvaluator:
         """Reads the files.
 
         Args:
-          config: the probes.
-          model: the model with its method in it.
           put_batch: places a dict of host arrays on the devices; default: as they are.
 
         Raises:
@@ -95,9 +93,7 @@ class FactEvaluator:
         """Yields one row per fact, in the order of the files.
 
         Args:
-          params: all parameters, as the model takes them.
           context: put into every row: run, method, phase, epoch, step.
-          last: the run's last evaluation.
 
         Raises:
           UserError: the loss of a fact is not finite.

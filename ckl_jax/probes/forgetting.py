@@ -25,17 +25,11 @@ Cell = str | Sequence[tuple[str, float]] | None
 
 @dataclasses.dataclass(frozen=True)
 class Fuar:
-    """A forgetting ratio.
+    """A forgetting ratio."""
 
-    Attributes:
-      value: lost / gained, 0 is best; None where nothing was gained, which is worst.
-      lost: the numerator.
-      gained: the denominator.
-    """
-
-    value: float | None
-    lost: float = 0.0
-    gained: float = 0.0
+    value: float | None  # lost / gained, 0 is best; None where nothing was gained, which is worst
+    lost: float = 0.0  # the numerator
+    gained: float = 0.0  # the denominator
 
     @property
     def no_gain(self) -> bool:
@@ -54,10 +48,7 @@ NO_GAIN = Fuar(None)
 
 
 def fuar(
-    scores: Sequence[Mapping[str, float]],
-    forgotten: Sequence[Cell],
-    updated: Cell,
-    acquired: Cell,
+    scores: Sequence[Mapping[str, float]], forgotten: Sequence[Cell], updated: Cell, acquired: Cell
 ) -> Fuar:
     """FUAR of the last of `scores`.
 

@@ -60,7 +60,6 @@ class GroupLosses:
         """Yields the summed loss (nats) and the counted tokens, each [G], of each row.
 
         Args:
-          params: all parameters.
           rows: token ids, each at least one.
           groups: of each token the groups that it counts in: bit g for group g.
         """

@@ -34,7 +34,6 @@ def exact_match(prediction: str, answers: str | Iterable[str]) -> int:
     """1 if the prediction equals any answer after normalisation, else 0.
 
     Args:
-      prediction: decoded text.
       answers: one accepted answer, or several (aliases); none at all gives 0.
     """
     return int(normalize_answer(prediction) in {normalize_answer(a) for a in _as_tuple(answers)})

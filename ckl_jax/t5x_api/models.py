@@ -116,9 +116,5 @@ class EncoderDecoderModel(encoder_decoder.EncoderDecoderModel):
 
 
 def DecoderOnlyModel(*unused: Any, **also_unused: Any):  # noqa: N802 (T5X's name)
-    """T5X's model of a decoder alone.
-
-    Raises:
-      UserError: always.
-    """
+    """T5X's model of a decoder alone, which always raises `UserError`."""
     names.not_offered("models", DecoderOnlyModel="it")

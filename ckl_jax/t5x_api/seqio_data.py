@@ -35,11 +35,7 @@ _PRETOKENIZED = ("inputs_pretokenized", "targets_pretokenized")
 
 
 def import_seqio() -> Any:
-    """Imports SeqIO, with TensorFlow kept off the accelerators.
-
-    Raises:
-      UserError: it is not installed.
-    """
+    """Imports SeqIO, TensorFlow kept off the accelerators; raises `UserError` without SeqIO."""
     try:
         with quiet_imports():
             import seqio
@@ -55,11 +51,7 @@ def import_seqio() -> Any:
 
 
 def get_task(name: Any) -> Any:
-    """A task or mixture of SeqIO's registry, or `name` itself if it is one.
-
-    Raises:
-      UserError: there is none of that name.
-    """
+    """SeqIO's task or mixture of a name, or `name` itself if it is one; `UserError` if none."""
     seqio = import_seqio()
     try:
         # gin files may bind a Task object instead of a name.

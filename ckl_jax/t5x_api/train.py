@@ -52,7 +52,7 @@ def train(
     clip_norm: float | None = None,
     progress: str = "auto",
 ) -> tuple[int, TrainState]:
-    """Trains as T5X does, by the native runner.
+    """Trains as T5X does, by the native runner; returns the last step and state.
 
     The differences: a `random_seed` of None is 0, and the position in the data is always stored, so
     a run that is killed goes on as if it had not been; checkpoints and evaluations lie at multiples
@@ -76,9 +76,6 @@ def train(
       get_dataset_fn, actions, train_eval_get_dataset_fn, train_state_initializer_cls,
         verify_matching_vocabs_fn: must be left out.
       Others: as in `train.train.train`.
-
-    Returns:
-      The last step and state.
 
     Raises:
       UserError: something in the configuration or the files does not fit.

@@ -21,9 +21,6 @@ def select(paths: Sequence[str], patterns: Sequence[str]) -> list[bool]:
       patterns: regular expressions, searched in the path. The *last* one that matches decides;
         one that begins with "!" deselects. `["", "!^encoder/"]` is everything but the encoder.
 
-    Returns:
-      A truth value for each path.
-
     Raises:
       UserError: a pattern matches nothing, or is not a regular expression; `patterns` is not a list
         of text.

@@ -38,7 +38,6 @@ def ask(
 
     Args:
       folder: of Hugging Face's format.
-      items: the questions.
       texts: {name: pieces of `pieces`}.
       progress: called with (done, total, what).
       tasks: (model, parameters) -> results of further tasks.
@@ -90,7 +89,6 @@ def pieces(documents: Iterable[Document], masked: bool) -> list[Statement]:
     """Pieces of documents of up to 120 words, at most 300, evenly spread.
 
     Args:
-      documents: the text.
       masked: for an encoder-decoder: only names and dates count, those of each piece at once.
     """
 

@@ -33,18 +33,13 @@ class _Answer:
 
 @dataclasses.dataclass
 class Question:
-    """A sentence with a blank, and the history of its right answers.
+    """A sentence with a blank, and the history of its right answers."""
 
-    Attributes:
-      before, after: the text around the blank.
-      relation: whose answers are offered as wrong ones.
-      answers: in the order of their dates.
-    """
-
+    # before, after: the text around the blank
     before: str
     after: str
-    relation: str
-    answers: list[_Answer] = dataclasses.field(default_factory=list)
+    relation: str  # whose answers are offered as wrong ones
+    answers: list[_Answer] = dataclasses.field(default_factory=list)  # in the order of their dates
 
     def at(self, date: str) -> _Answer | None:
         """The right answer on a day; None before the first."""

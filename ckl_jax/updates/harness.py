@@ -28,12 +28,7 @@ Results = dict[str, dict[str, list[float | None]]]
 
 
 class HarnessModel(TemplateLM):
-    """A decoder-only model as the harness sees one.
-
-    Attributes:
-      model: the model.
-      params: its parameters.
-    """
+    """A decoder-only model as the harness sees one."""
 
     def __init__(self, model: Any, params: Any):
         super().__init__()
@@ -139,7 +134,6 @@ def check(tasks: Sequence[str], include_path: str | None) -> None:
     """Raises `UserError` for a task that the harness lacks or whose data are missing.
 
     Args:
-      tasks: names.
       place: folder with task files of the user's own, or None.
     """
     if include_path is not None and not Path(include_path).is_dir():

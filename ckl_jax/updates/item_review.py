@@ -19,8 +19,6 @@ def write(items: list[Item], path: Path, command: str) -> None:
     """Writes the page of an update's items.
 
     Args:
-      items: of the update.
-      path: the page.
       command: that goes on with the update, shown on the page.
     """
     page = review_page.html(

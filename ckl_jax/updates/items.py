@@ -56,32 +56,20 @@ _EMPTY_WORDS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """A sentence with a blank, and its candidate answers.
+    """A sentence with a blank, and its candidate answers."""
 
-    Attributes:
-      id: unique within an update.
-      tag: one of TAGS, for the update that evaluates it.
-      text: the sentence with its answer in it.
-      start, end: where the answer stands, in characters.
-      candidates: the answer, then the old one of a changed fact, then others.
-      old: the old answer of a changed fact, else "".
-      about: the name that the answer is stated about; "" of a question of the user's own.
-      date: of the document, YYYY-MM-DD, or from which an answer of the user's own is right.
-      document: its id, if the item is made of text.
-      evidence: a sentence that stays in the text and states the fact, if it is.
-    """
-
-    id: str
-    tag: str
-    text: str
+    id: str  # unique within an update
+    tag: str  # one of TAGS, for the update that evaluates it
+    text: str  # the sentence with its answer in it
+    # start, end: where the answer stands, in characters
     start: int
     end: int
-    candidates: tuple[str, ...]
-    old: str
-    about: str
-    date: str
-    document: str
-    evidence: str
+    candidates: tuple[str, ...]  # the answer, then the old one of a changed fact, then others
+    old: str  # the old answer of a changed fact, else ""
+    about: str  # the name that the answer is stated about; "" of a question of the user's own
+    date: str  # of the document, YYYY-MM-DD, or from which an answer of the user's own is right
+    document: str  # its id, if the item is made of text
+    evidence: str  # a sentence that stays in the text and states the fact, if it is
 
     @property
     def answer(self) -> str:
@@ -358,12 +346,7 @@ def _item(
 
 
 def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
-    """Items of earlier updates as "kept" ones, except facts that have changed since.
-
-    Args:
-      earlier: of earlier updates.
-      made: of this one.
-    """
+    """Items of earlier updates as "kept" ones, except facts that have changed since."""
 
     def fact(item: Item, answer: str) -> frozenset[str]:  # whichever of its names is asked for
         return frozenset((item.about or item.question, normalise(answer)))

@@ -88,10 +88,7 @@ def watch(
     """Runs an update whenever the documents change, until it is stopped.
 
     Args:
-      settings: of each update.
       seconds: between two looks; files that changed in between are taken for unfinished.
-      progress, say: as of `update`.
-      sleep: waits.
 
     Raises:
       UserError: bad settings; of bad documents it is said, and the next change waited for.

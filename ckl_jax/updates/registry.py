@@ -22,11 +22,7 @@ _REMOVABLE = ("import", "rows", "train")
 
 
 class Registry:
-    """A folder of updates.
-
-    Attributes:
-      root: the folder.
-    """
+    """A folder of updates."""
 
     def __init__(self, root: str | Path):
         self.root = Path(root)
@@ -36,7 +32,6 @@ class Registry:
         """Opens or creates a registry.
 
         Args:
-          root: the folder.
           model: the first update's base; None if there are updates already.
 
         Raises:
@@ -91,11 +86,7 @@ class Registry:
 
     @property
     def current(self) -> str | None:
-        """The name of the update in use; None for the original model.
-
-        Raises:
-          UserError: the pointer is damaged.
-        """
+        """The update in use, None for the original; raises `UserError` for a damaged pointer."""
         path = self.root / "current"
         if not path.exists():
             return None
@@ -123,11 +114,7 @@ class Registry:
             files.write_file(path, f"{name}\n")
 
     def roll_back(self) -> str:
-        """Makes the previously current update current again; returns its model.
-
-        Raises:
-          UserError: there is none.
-        """
+        """Makes the update before current again and returns its model; `UserError` if none."""
         name = self.current
         if name is None:
             raise UserError(f"{self.root}: no update is current, so there is none to take back.")

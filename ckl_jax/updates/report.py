@@ -36,7 +36,6 @@ def write(
     """Writes report.html of an update.
 
     Args:
-      folder: of the update.
       verdict: of `gate.Gate.judge`.
       rows: of the ledger.
       registry: that the update is in.
@@ -83,7 +82,7 @@ def write(
             ],
             [
                 f"{overlap['exact']:,} of {overlap['items']:,} questions stand in the training "
-                "text word by word, with their answers.",
+                "text word by word, with their answers."
             ],
             anchor="kinds",
         ),

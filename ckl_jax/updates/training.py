@@ -33,16 +33,11 @@ _ROWS_OF_A_PASS = 20_000  # with as many, one pass is enough
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The training settings of an update.
+    """The training settings of an update."""
 
-    Attributes:
-      gin_files: of the job and the method.
-      length: tokens of a row; of an encoder-decoder's inputs, whose targets have half as many.
-      batch_size, epochs, learning_rate: as the gin macros.
-    """
-
-    gin_files: tuple[str, ...]
-    length: int
+    gin_files: tuple[str, ...]  # of the job and the method
+    length: int  # tokens of a row; of an encoder-decoder's inputs, whose targets have half as many
+    # batch_size, epochs, learning_rate: as the gin macros
     batch_size: int
     epochs: int
     learning_rate: float
@@ -70,9 +65,7 @@ def gin_files(method: str, masked: bool) -> tuple[str, ...]:
 
 
 def require_exportable(method: str, masked: bool, adapter: bool = False) -> None:
-    """Raises `UserError` for a method whose parameters neither Hugging Face nor PEFT formats
-    hold.
-    """
+    """Raises `UserError` for a method whose parameters neither Hugging Face nor PEFT can hold."""
     import gin
 
     *_, name = gin_files(method, masked)

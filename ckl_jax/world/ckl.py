@@ -44,8 +44,6 @@ def build_world(
     A folder that already holds this world, whole, is left as it is.
 
     Args:
-      directory: the folder to fill.
-      seed: any integer.
       size: one of `timeline.SIZES`.
       progress: called with (what is being written, files done, files in all).
       source: one of `facts.SOURCES`.
@@ -84,10 +82,7 @@ def open_world(
 
 
 def check_world(
-    source: str,
-    size: str,
-    data_dir: str | os.PathLike | None = None,
-    variant: str | None = None,
+    source: str, size: str, data_dir: str | os.PathLike | None = None, variant: str | None = None
 ) -> None:
     """Checks the arguments of `build_world` before anything is made.
 
@@ -112,11 +107,7 @@ def check_data_dir(source: str, data_dir: str | os.PathLike | None) -> None:
 
 
 def read_world(directory: str | os.PathLike) -> dict[str, Any] | None:
-    """The manifest of the world in a folder; None if there is none.
-
-    Raises:
-      UserError: it is not a world's manifest.
-    """
+    """The manifest of a folder's world, or None; raises `UserError` if it is not a world's."""
     path = Path(directory) / "manifest.json"
     if not path.is_file():
         return None

@@ -22,14 +22,7 @@ from ckl_jax.data.dump_writer import (
 )
 from ckl_jax.files import write_json
 from ckl_jax.world.facts import Fact, World
-from ckl_jax.world.months import (
-    ItemState,
-    Month,
-    PageState,
-    Sentence,
-    months,
-    property_labels,
-)
+from ckl_jax.world.months import ItemState, Month, PageState, Sentence, months, property_labels
 
 SITE = "simwiki"
 

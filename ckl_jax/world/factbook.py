@@ -28,10 +28,7 @@ from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
 # No snapshot lies between 2017-12-18 and 2020-11-27.
 CUT, HALF, END = "2018-01-01", "2022-10-01", "2026-02-01"
 _FACTS = "factbook/factbook-facts-2003-2026.jsonl.gz"
-_TEXTS = (
-    "factbook/factbook-editions-2003-2017.jsonl.gz",
-    "factbook/factbook-2015-2026.jsonl.gz",
-)
+_TEXTS = ("factbook/factbook-editions-2003-2017.jsonl.gz", "factbook/factbook-2015-2026.jsonl.gz")
 _FIELDS = ("Background", "Economy - overview", "Economic overview")
 _COUNTRIES = {"tiny": 30, "small": 1000, "wide": 1000, "medium": 1000, "large": 1000}
 _SENTENCES = {
@@ -57,7 +54,6 @@ def factbook_world(
 
     Args:
       data_dir: holds `factbook/`.
-      seed: of the choice among countries and sentences.
       size: "tiny", "small", ...: 30 or all countries, with up to 2, 10, 40 or all sentences of
         prose each in D0; D1 has a tenth as many.
       variant: see `World.variant`; the legacy one has no prose.
@@ -98,11 +94,7 @@ def factbook_world(
 
 
 def check_files(data_dir: str | os.PathLike | None) -> None:
-    """Checks that the files exist.
-
-    Raises:
-      UserError: no folder is given, or it lacks some.
-    """
+    """Checks that the files exist; raises `UserError` if no folder is given, or it lacks some."""
     if data_dir is None:
         missing = "No --data is given"
     elif absent := [n for n in (_FACTS, *_TEXTS) if not (Path(data_dir) / n).is_file()]:

@@ -21,45 +21,30 @@ class Shape:
     """The shape of the corpora.
 
     In the disjoint world a row's text is a paragraph, and `chunk_words` is the longest one.
-
-    Attributes:
-      chunk_words: length of a training row's text; 0 is one sentence.
-      max_spans: spans masked in one row; a text gets as many rows as mask each of its spans once.
-      per_document: subjects of a page of D0, and facts of an article of D1.
-      small: fraction of D1's articles (and D0's) in the SMALL corpora.
-      joined: fraction of the disjoint world's paragraphs that go on with another fact.
-      d0_statements, d1_statements: how often a fact is stated, (fewest, mean, most): Zipf's law
-        with exponent 1/2 over subjects.
     """
 
-    chunk_words: int = 0
+    chunk_words: int = 0  # length of a training row's text; 0 is one sentence
+    # spans masked in one row; a text gets as many rows as mask each of its spans once
     max_spans: int = 1
-    per_document: int = 1
-    small: float = 0.5
-    joined: float = 0.1
+    per_document: int = 1  # subjects of a page of D0, and facts of an article of D1
+    small: float = 0.5  # fraction of D1's articles (and D0's) in the SMALL corpora
+    joined: float = 0.1  # fraction of the disjoint world's paragraphs that go on with another fact
+    # d0_statements, d1_statements: how often a fact is stated, (fewest, mean, most): Zipf's law
+    # with exponent 1/2 over subjects
     d0_statements: tuple[int, int, int] = (3, 5, 12)
     d1_statements: tuple[int, int, int] = (2, 3, 8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
-    """A thing with a name.
+    """A thing with a name."""
 
-    Attributes:
-      id: "person_12".
-      kind: person, city, country, ...
-      name: as texts write it.
-      aliases: other answers that are right.
-      country: index of its country, which decides how it sounds.
-      since: ISO date of its first mention; "" if it was known before the cut.
-    """
-
-    id: str
-    kind: str
-    name: str
-    aliases: tuple[str, ...] = ()
-    country: int = 0
-    since: str = ""
+    id: str  # "person_12"
+    kind: str  # person, city, country, ...
+    name: str  # as texts write it
+    aliases: tuple[str, ...] = ()  # other answers that are right
+    country: int = 0  # index of its country, which decides how it sounds
+    since: str = ""  # ISO date of its first mention; "" if it was known before the cut
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,34 +72,23 @@ class Passage:
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """All entities and facts, and when the corpora were written.
+    """All entities and facts, and when the corpora were written."""
 
-    Attributes:
-      source: one of `SOURCES`.
-      seed, size: what it was made from.
-      entities: by id.
-      facts: all, in a fixed order.
-      relations: by name.
-      cut: D0 was written before this ISO date, D1 on or after it.
-      half: D1's phases: P1 before it, P2 on or after it.
-      end: D1 was written before it.
-      shape: of the corpora.
-      variant: "disjoint", whose probed facts are never stated in a probe's wording, or "legacy",
-        whose pages and articles (`render`) state every fact in it.
-      prose: stands in the disjoint world's corpora beside the sentences made of facts.
-    """
-
-    source: str
+    source: str  # one of `SOURCES`
+    # seed, size: what it was made from
     seed: int
     size: str
-    entities: Mapping[str, Entity]
-    facts: tuple[Fact, ...]
+    entities: Mapping[str, Entity]  # by id
+    facts: tuple[Fact, ...]  # all, in a fixed order
     relations: Mapping[str, Relation]
-    cut: str
-    half: str
-    end: str
+    cut: str  # D0 was written before this ISO date, D1 on or after it
+    half: str  # D1's phases: P1 before it, P2 on or after it
+    end: str  # D1 was written before it
     shape: Shape = Shape()
+    # "disjoint", whose probed facts are never stated in a probe's wording, or "legacy", whose pages
+    # and articles (`render`) state every fact in it
     variant: str = "legacy"
+    # stands in the disjoint world's corpora beside the sentences made of facts
     prose: tuple[Passage, ...] = ()
 
     @property

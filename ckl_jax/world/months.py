@@ -56,63 +56,38 @@ def _surveyor(number: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """A sentence and what it says: two are the same thing said if they are equal.
+    """A sentence and what it says: two are the same thing said if they are equal."""
 
-    Attributes:
-      text: plain.
-      fact: that it states; None for others.
-      link: the part of the text that is a link.
-      note: that it is.
-    """
-
-    text: str
-    fact: Fact | None = None
-    link: str = ""
-    note: Note | None = None
+    text: str  # plain
+    fact: Fact | None = None  # that it states; None for others
+    link: str = ""  # the part of the text that is a link
+    note: Note | None = None  # that it is
 
 
 @dataclasses.dataclass(frozen=True)
 class PageState:
-    """A page in one month.
-
-    Attributes:
-      id: of the page.
-      entity: that it is about; "" for the redirect that a move left.
-      title: in this month.
-      redirect: title of its target; "" if it is none.
-      paragraphs: what it says.
-      decoration: number of edits that changed nothing but markup.
-      revision: changes when anything does, and when it is saved without a change.
-      edited: ISO date of the revision.
-    """
+    """A page in one month."""
 
     id: int
-    entity: str
-    title: str
-    redirect: str = ""
-    paragraphs: tuple[tuple[Sentence, ...], ...] = ()
-    decoration: int = 0
-    revision: int = 0
-    edited: str = ""
+    entity: str  # that it is about; "" for the redirect that a move left
+    title: str  # in this month
+    redirect: str = ""  # title of its target; "" if it is none
+    paragraphs: tuple[tuple[Sentence, ...], ...] = ()  # what it says
+    decoration: int = 0  # number of edits that changed nothing but markup
+    revision: int = 0  # changes when anything does, and when it is saved without a change
+    edited: str = ""  # ISO date of the revision
 
 
 @dataclasses.dataclass(frozen=True)
 class ItemState:
-    """An item in one month.
+    """An item in one month."""
 
-    Attributes:
-      entity: that it is about.
-      label: its name.
-      title: of its page; "" for none.
-      facts: its statements that hold.
-      ended: its statements that hold no longer, each with the day of its end; "" if its rank alone
-        tells that.
-    """
-
-    entity: str
-    label: str
-    title: str
-    facts: tuple[Fact, ...]
+    entity: str  # that it is about
+    label: str  # its name
+    title: str  # of its page; "" for none
+    facts: tuple[Fact, ...]  # its statements that hold
+    # its statements that hold no longer, each with the day of its end; "" if its rank alone tells
+    # that
     ended: tuple[tuple[Fact, str], ...] = ()
 
 

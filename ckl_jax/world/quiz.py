@@ -39,7 +39,6 @@ def write_quiz(
     templates, are left out. So is a relation without a fact or phrasings, or with one option.
 
     Args:
-      world: whose facts.
       folder: of the dataset; its name is the dataset's.
       date: ISO date at which the facts hold; None is the last day before the news.
       templates: phrasings of a relation at most.

@@ -36,39 +36,23 @@ _PLAIN = 0.7  # fraction of the sentences without a fact that do not change with
 
 @dataclasses.dataclass(frozen=True)
 class StreamSize:
-    """Size of the stream, and of the world behind it.
+    """Size of the stream, and of the world behind it."""
 
-    Attributes:
-      countries: of the world; the rest is in proportion.
-      documents: a month; about 90 words each.
-    """
-
-    countries: int
-    documents: int
+    countries: int  # of the world; the rest is in proportion
+    documents: int  # a month; about 90 words each
 
 
-SIZES = {
-    "tiny": StreamSize(4, 40),
-    "small": StreamSize(12, 200),
-    "medium": StreamSize(40, 1200),
-}
+SIZES = {"tiny": StreamSize(4, 40), "small": StreamSize(12, 200), "medium": StreamSize(40, 1200)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Trend:
-    """A word that comes up.
+    """A word that comes up."""
 
-    Attributes:
-      word: new in the stream.
-      topic: where it is used.
-      month: in which it comes up, from 0.
-      weight: how much it is used at its height.
-    """
-
-    word: str
-    topic: str
-    month: int
-    weight: float
+    word: str  # new in the stream
+    topic: str  # where it is used
+    month: int  # in which it comes up, from 0
+    weight: float  # how much it is used at its height
 
     def at(self, month: int) -> float:
         """How much it is used in a month: more for a quarter of a year, then slowly less."""
@@ -77,11 +61,7 @@ class Trend:
 
 
 def stream_world(seed: int = 0, size: str = "small") -> World:
-    """The facts of a stream: five years in which offices change hands again and again.
-
-    Raises:
-      UserError: there is no such size.
-    """
+    """The facts of a stream, five years of changing offices; `UserError` for an unknown size."""
     rng = random.Random(f"ckl stream {seed} {size}")
     maker = _StreamMaker(rng, Size(_size(size).countries), START, END)
     maker.make_entities()

@@ -15,28 +15,17 @@ _STOP = re.compile(r"(?<=\w)([.,?])(?= |$)")
 
 @dataclasses.dataclass(frozen=True)
 class Topic:
-    """A topic of a stream.
+    """A topic of a stream."""
 
-    Attributes:
-      fraction: of the documents, at the start and at the end of the stream.
-      relations: that its documents report.
-      facts: how many paragraphs of a document are about facts, on average.
-      trends: new words, in a world of eight countries.
-      patterns: sentences of the topic.
-      quotes: what a person says or does.
-      news: sentences with a new word.
-      ends: of its new words.
-      words: nouns, verbs and adjectives, of which the first are the most frequent.
-    """
-
-    fraction: tuple[float, float]
-    relations: tuple[str, ...]
-    facts: float
-    trends: int
-    patterns: tuple[str, ...]
-    quotes: tuple[str, ...]
-    news: tuple[str, ...]
-    ends: tuple[str, ...]
+    fraction: tuple[float, float]  # of the documents, at the start and at the end of the stream
+    relations: tuple[str, ...]  # that its documents report
+    facts: float  # how many paragraphs of a document are about facts, on average
+    trends: int  # new words, in a world of eight countries
+    patterns: tuple[str, ...]  # sentences of the topic
+    quotes: tuple[str, ...]  # what a person says or does
+    news: tuple[str, ...]  # sentences with a new word
+    ends: tuple[str, ...]  # of its new words
+    # nouns, verbs and adjectives, of which the first are the most frequent
     words: tuple[str, str, str]
 
 

@@ -16,11 +16,9 @@ class Relation:
     """A kind of fact.
 
     Attributes:
-      name: its name here.
       property: Wikidata's, "" if there is none.
       kind: invariant (true for ever), changing (has one value at a time) or event (happens once).
       subject, object: kinds of entity.
-      question: the probe's question.
       state: phrasings of what is true; the first is the probe's. The legacy world states facts in
         them, all other texts only those of control subjects.
       news: phrasings that report it as new, used in the same way.

@@ -27,21 +27,10 @@ _START = "2000-01-01"
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """Size of a world.
+    """Size of a world."""
 
-    Attributes:
-      countries: number of countries; the other entities of D0 are multiples of it.
-      people, cities, companies, clubs, universities, rivers, awards: per country.
-      new: fraction of entities that appear only after the cut, of people, companies and clubs.
-      events: single happenings reported in D1, per country.
-      past_events: those of before the cut.
-      changes: fraction of the changing facts that do change in D1.
-      late: factor of the fractions of old subjects that get a relation in D1.
-      namesakes: fraction of the names of two words that have one of another entity's.
-      shape: of the corpora.
-    """
-
-    countries: int
+    countries: int  # number of countries; the other entities of D0 are multiples of it
+    # people, cities, companies, clubs, universities, rivers, awards: per country
     people: float = 11.5
     cities: float = 4.6
     companies: float = 2.9
@@ -49,12 +38,13 @@ class Size:
     universities: float = 1.7
     rivers: float = 2.0
     awards: float = 1.25
+    # fraction of entities that appear only after the cut, of people, companies and clubs
     new: float = 0.25
-    events: float = 14.5
-    past_events: float = 0.0
-    changes: float = 0.62
-    late: float = 1.0
-    namesakes: float = 0.0
+    events: float = 14.5  # single happenings reported in D1, per country
+    past_events: float = 0.0  # those of before the cut
+    changes: float = 0.62  # fraction of the changing facts that do change in D1
+    late: float = 1.0  # factor of the fractions of old subjects that get a relation in D1
+    namesakes: float = 0.0  # fraction of the names of two words that have one of another entity's
     shape: Shape = Shape()
 
 
@@ -87,14 +77,7 @@ def _rows(small: float) -> Shape:
 _NEWS_OF_20 = {"new": 0.04, "events": 2.0, "changes": 0.2, "late": 0.1}
 
 SIZES = {
-    "tiny": _disjoint(
-        4,
-        new=0.25,
-        events=8.0,
-        changes=0.8,
-        late=1.0,
-        shape=_rows(small=0.5),
-    ),
+    "tiny": _disjoint(4, new=0.25, events=8.0, changes=0.8, late=1.0, shape=_rows(small=0.5)),
     "small": _disjoint(28),
     # A tenth of a D1 so small would hold too few questions on SMALL's halves.
     "wide": _disjoint(60, **_NEWS_OF_20 | {"events": 2.6}, shape=_rows(small=0.5)),
@@ -139,11 +122,7 @@ VARIANTS = ("disjoint", "legacy")
 
 
 def make_world(seed: int = 0, size: str = "small", variant: str = "disjoint") -> World:
-    """Makes the world of `seed` at one of `SIZES`; see `World.variant`.
-
-    Raises:
-      UserError: there is no such size or variant.
-    """
+    """Makes the world of a seed; raises `UserError` for an unknown size or `World.variant`."""
     check_size(size)
     checks.require_choice(VARIANTS, **{"--world": variant})
     given = (SIZES if variant == "disjoint" else LEGACY_SIZES)[size]

@@ -105,7 +105,6 @@ def wikidata_world(
 
     Args:
       data_dir: holds `probes/`.
-      seed: of the choice among the facts.
       size: "tiny", "small", ...: up to 8, 75, 400 or all invariant facts of a relation, and as many
         of those that could have changed and did not. What changed or is new is always in.
       variant: see `World.variant`.
@@ -135,11 +134,7 @@ def wikidata_world(
 
 
 def check_files(data_dir: str | os.PathLike | None) -> None:
-    """Checks that the files of the real facts exist.
-
-    Raises:
-      UserError: no folder is given, or it lacks some.
-    """
+    """Raises `UserError` if no folder of the real facts is given, or it lacks files."""
     folders = ("probes/pararel/trex", "probes/pararel/patterns")
     needed = [f"{f}/{prop}.jsonl" for f in folders for prop in _INVARIANT] + [_FACTS]
     missing = [n for n in needed if data_dir is None or not (Path(data_dir) / n).is_file()]

@@ -305,10 +305,7 @@ def known_probe(name: str) -> Probe:
 
 
 def read_probe(
-    probe: str | Probe,
-    directory: str | os.PathLike = ".",
-    *,
-    path: str | os.PathLike | None = None,
+    probe: str | Probe, directory: str | os.PathLike = ".", *, path: str | os.PathLike | None = None
 ) -> list[ProbeItem]:
     """Reads a probe.
 

@@ -226,9 +226,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
-    """Reads a DyKnow answer; one without dates is skipped, `point` alone is a day on which it
-    held.
-    """
+    """Reads a DyKnow answer; one without dates is skipped, `point` alone is a day when it held."""
     subject = text_field(row, "subject", where)
     named = row.get("attribute") is not None
     attribute = text_field(row, "attribute", where) if named else f"chief executive of {subject}"
@@ -293,11 +291,7 @@ def _in_order(begin: str, end: str, where: str) -> None:
 
 
 def check_day(text: str, flag: str) -> str:
-    """Returns a date of the form YYYY-MM-DD.
-
-    Raises:
-      UserError: it is none.
-    """
+    """Returns a date of the form YYYY-MM-DD; raises `UserError` if it is none."""
     try:
         return datetime.date.fromisoformat(text).isoformat()
     except ValueError:

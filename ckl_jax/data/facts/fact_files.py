@@ -61,19 +61,12 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class FactFile:
-    """The facts of one file, in file order.
+    """The facts of one file, in file order."""
 
-    Attributes:
-      name: the file's name without its ending.
-      interval: "0801-0901"; of a name without "_", the name.
-      title: the class, one of `CLASSES`; "" of a name without "_", such as IL.csv.
-      facts: at least one.
-    """
-
-    name: str
-    interval: str
-    title: str
-    facts: tuple[Fact, ...]
+    name: str  # the file's name without its ending
+    interval: str  # "0801-0901"; of a name without "_", the name
+    title: str  # the class, one of `CLASSES`; "" of a name without "_", such as IL.csv
+    facts: tuple[Fact, ...]  # at least one
 
 
 def read_facts(path: str | os.PathLike) -> FactFile:

@@ -29,30 +29,19 @@ Counts = collections.Counter[str]
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """An item of a probe, before the filters.
+    """An item of a probe, before the filters."""
 
-    Attributes:
-      probe: its name in `ckl_files.PROBES`.
-      relation: such as "P19".
-      subjects: names of the subject.
-      answers: accepted ones, the first is the target; `old_answers` were right before.
-      statement: with the blank.
-      question: "" if there is none.
-      date: since when it is so; "" if not known.
-      note: what a reader should know.
-      order: of the facts' files.
-    """
-
-    probe: str
-    relation: str
-    subjects: tuple[str, ...]
+    probe: str  # its name in `ckl_files.PROBES`
+    relation: str  # such as "P19"
+    subjects: tuple[str, ...]  # names of the subject
+    # accepted ones, the first is the target; `old_answers` were right before
     answers: tuple[str, ...]
     old_answers: tuple[str, ...]
-    statement: str
-    question: str
-    date: str = ""
-    note: str = ""
-    order: int = 0
+    statement: str  # with the blank
+    question: str  # "" if there is none
+    date: str = ""  # since when it is so; "" if not known
+    note: str = ""  # what a reader should know
+    order: int = 0  # of the facts' files
 
     @property
     def filled(self) -> str:
@@ -84,7 +73,6 @@ def candidates(
 
     Args:
       facts: are read once.
-      period: the two dates.
       wordings: by relation.
       counts: gets the facts by what becomes of them.
 

@@ -26,23 +26,15 @@ _ROLE = re.compile(r"(.+?) of (.+)")
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """A person's term in an office.
+    """A person's term in an office."""
 
-    Attributes:
-      role: "prime minister".
-      place: "Norway".
-      holder: the name.
-      start: ISO date; with 00 for a month or day that is not known; "" if nothing is.
-      end: the day that it ends (the holder does not hold it then), written alike; "" if it goes on.
-      aliases: other names that are right.
-    """
-
-    role: str
-    place: str
-    holder: str
-    start: str = ""
+    role: str  # "prime minister"
+    place: str  # "Norway"
+    holder: str  # the name
+    start: str = ""  # ISO date; with 00 for a month or day that is not known; "" if nothing is
+    # the day that it ends (the holder does not hold it then), written alike; "" if it goes on
     end: str = ""
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  # other names that are right
 
     def holds(self, date: str) -> bool:
         return within(self.start)[0] <= date and (not self.end or date < within(self.end)[0])
@@ -62,11 +54,7 @@ def within(date: str) -> tuple[str, str]:
 
 
 def check_date(date: Any, where: str) -> str:
-    """Returns the date of a term.
-
-    Raises:
-      UserError: it is not of the form YYYY-MM-DD (or with 00, or cut).
-    """
+    """Returns a term's date, YYYY-MM-DD (or with 00, or cut); raises `UserError` for others."""
     first = within(date)[0] if isinstance(date, str) and _valid(date) else ""
     if date and not first:
         raise UserError(f"{where}: {str(date)[:40]!r} is not of the form YYYY-MM-DD.")
@@ -94,7 +82,6 @@ def office_questions(
       first, last: the months, "2019-01" to "2019-12".
       keep_ambiguous: also months in which the office changes hands, or has two holders on the
         15th (all of whom are right).
-      tokenize: of the text of questions and answers.
 
     Raises:
       UserError: `first` or `last` is not a month, or there are none between.

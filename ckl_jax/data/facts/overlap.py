@@ -38,19 +38,13 @@ _PARTS = {"d0": ("d0_small",), "d1": ("d1_small", "p1", "p2"), "d1_small": ("p1"
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """The overlap of a probe with one corpus.
-
-    Attributes:
-      items: of the probe.
-      exact: items of which a statement stands in the text.
-      near: [5] items by the greatest fraction of trigrams in one text: up to 0.2, 0.4, ... 1.
-      examples: up to five of the exact statements.
-    """
+    """The overlap of a probe with one corpus."""
 
     items: int
-    exact: int
+    exact: int  # items of which a statement stands in the text
+    # [5] items by the greatest fraction of trigrams in one text: up to 0.2, 0.4, ... 1.
     near: tuple[int, ...]
-    examples: tuple[str, ...]
+    examples: tuple[str, ...]  # up to five of the exact statements
 
 
 def measure(
@@ -189,11 +183,7 @@ def read_items(path: str | Path) -> list[ProbeItem]:
 
 
 def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> None:
-    """Writes the overlaps of a CKL folder into it, where evaluations read them.
-
-    Raises:
-      UserError: another file is there.
-    """
+    """Writes a CKL folder's overlaps into it; raises `UserError` if another file is there."""
     folder = Path(folder)
     held = read_json_object(folder / FILE) if os.path.lexists(folder / FILE) else {}
     if not all(isinstance(x, dict) and "sha256" in x for x in held.values()):
@@ -208,11 +198,6 @@ def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> 
 
 def read(folder: str | Path, probe: str, path: str | Path) -> dict[str, Any] | None:
     """The measured overlap of a probe: {corpus: {"items", "exact", "near", "examples"}}.
-
-    Args:
-      folder: the data folder.
-      probe: its name.
-      path: its file.
 
     Returns:
       None if it was not measured, or of another file.

@@ -132,7 +132,6 @@ class Probe:
         """The probe of a `probe_record`.
 
         Args:
-          name: of the probe.
           record: as `as_json` made it.
           where: file and row, for the complaint.
 

@@ -18,22 +18,14 @@ from ckl_jax.files import write_jsonl
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """One question.
+    """One question."""
 
-    Attributes:
-      id: unique in its file.
-      question: text, tokenised as the text that the model reads.
-      answers: accepted ones; the first is trained on.
-      date: that it is about, or was asked on.
-      passage: in which the answer is; "" if there is none.
-      role, place: of a question about an office.
-    """
-
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    date: str = ""
-    passage: str = ""
+    id: str  # unique in its file
+    question: str  # text, tokenised as the text that the model reads
+    answers: tuple[str, ...]  # accepted ones; the first is trained on
+    date: str = ""  # that it is about, or was asked on
+    passage: str = ""  # in which the answer is; "" if there is none
+    # role, place: of a question about an office
     role: str = ""
     place: str = ""
 

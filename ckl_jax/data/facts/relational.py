@@ -35,7 +35,6 @@ class Instance:
     """One fact: a subject and the index of its answer in the answer space.
 
     Attributes:
-      sub_id, sub_label: the subject.
       answer_idx: of the right option.
       rest: other fields of the line, such as `sub_aliases`.
       where: "file, line n", for complaints.
@@ -56,7 +55,6 @@ class Relation:
       code: its name, "P36".
       templates: statements with `[X]` and `[Y]`.
       answer_ids, answer_labels: the options, in the order of every score.
-      instances: the facts.
       info: further metadata, such as `{"domains": ["Geographic"]}`.
     """
 
@@ -105,9 +103,7 @@ class Relation:
         )
 
     def digest(self) -> str:
-        """A hash of options, subjects and answers that differs for other facts under the same
-        name.
-        """
+        """A hash of options, subjects and answers: other facts under the same name differ."""
         facts = [(x.sub_id, x.sub_label, x.answer_idx) for x in self.instances]
         said = json.dumps([self.answer_ids, self.answer_labels, facts])
         return hashlib.sha256(said.encode()).hexdigest()[:16]
@@ -137,7 +133,6 @@ class Dataset:
     Attributes:
       name: of the folder.
       relations: in the natural order of their codes (P6, P19, P103).
-      path: where they come from.
     """
 
     name: str

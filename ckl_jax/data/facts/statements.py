@@ -19,7 +19,6 @@ class Statement:
     """A filled template.
 
     Attributes:
-      text: the statement.
       subjects, answers: [start, end) in characters of each inserted label.
     """
 

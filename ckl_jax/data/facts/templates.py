@@ -20,17 +20,11 @@ KINDS = (INVARIANT, CHANGING, EVENT)
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """The templates of a relation.
+    """The templates of a relation."""
 
-    Attributes:
-      cloze: statement with one `[X]` and one `[Y]`.
-      question: with one `[X]`; "" if there is none.
-      kind: invariant, changing, or event (happens once, is not a state).
-    """
-
-    cloze: str
-    question: str = ""
-    kind: str = CHANGING
+    cloze: str  # statement with one `[X]` and one `[Y]`
+    question: str = ""  # with one `[X]`; "" if there is none
+    kind: str = CHANGING  # invariant, changing, or event (happens once, is not a state)
 
 
 _TABLE_4 = {

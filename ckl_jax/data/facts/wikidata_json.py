@@ -88,22 +88,14 @@ class FactRules:
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
-    """The fields of an entity that are kept.
+    """The fields of an entity that are kept."""
 
-    Attributes:
-      id: "Q42" or "P31".
-      label: "" if there is none.
-      title: of its page on the site; "" if there is none.
-      revision: 0 if not given.
-      statements: each once, in the order of the dump.
-      line: of the dump; no part of what the entity is.
-    """
-
-    id: str
-    label: str = ""
-    title: str = ""
-    revision: int = 0
-    statements: tuple[Statement, ...] = ()
+    id: str  # "Q42" or "P31"
+    label: str = ""  # "" if there is none
+    title: str = ""  # of its page on the site; "" if there is none
+    revision: int = 0  # 0 if not given
+    statements: tuple[Statement, ...] = ()  # each once, in the order of the dump
+    # of the dump; no part of what the entity is
     line: int = dataclasses.field(default=0, compare=False)
 
     @property
@@ -140,11 +132,7 @@ def entity_lines(path: str | os.PathLike, threads: int = 1) -> Iterator[Line]:
 
 
 def read_entities(path: str | os.PathLike, rules: FactRules = FactRules()) -> Iterator[Entity]:  # noqa: B008
-    """Yields the items and properties of a dump.
-
-    Raises:
-      UserError: as `entity_lines` and `parse_entity`.
-    """
+    """The items and properties of a dump; raises as `entity_lines` and `parse_entity`."""
     for line in entity_lines(path):
         if entity := parse_entity(path, line, rules):
             yield entity

@@ -94,11 +94,9 @@ def write_cached(
     is complete.
 
     Args:
-      directory: the folder to make.
       rows: each row maps every feature to its token ids. Memory does not grow with their number.
         Or a function that makes them, given a folder whose other files become the task's too.
       meta: what to record in the manifest (source and its hash, vocabulary digest, versions, ...).
-      features: the names of the features.
       vocab_size: the vocabulary's size; up to 65,536 ids are stored in two bytes, else in four.
       eos_id: the id that a truncated row keeps as its last.
 
@@ -207,7 +205,6 @@ class CachedTask:
         """Opens a folder made by `write_cached`.
 
         Args:
-          directory: the folder.
           verify: also hash every file; without it only the sizes are compared.
 
         Raises:

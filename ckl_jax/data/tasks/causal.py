@@ -177,25 +177,15 @@ def prepare_originals(
 
     Args:
       path: CSV file with the column `original`; see `ckl_files.read_originals`.
-      folder: of the task.
       vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a row at most.
-
-    Returns:
-      `folder`.
 
     Raises:
       UserError: the file is missing or malformed or has no text, or the folder has another task.
     """
-    checks.require_int(2, length=length)
-    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
-
-    def rows(_: Path) -> Iterator[Row]:
-        for tokens in _encoded(read_originals(path), vocabulary):
-            yield from ({"targets": piece} for piece in cut(tokens, length))
-
-    make_task(Path(folder), meta | {"rows": "originals"}, rows, vocabulary, features=("targets",))
-    return Path(folder)
+    texts = _encoded(read_originals(path), vocabulary)
+    rows = (piece for tokens in texts for piece in cut(tokens, length))
+    return _make(path, folder, vocabulary, length, "originals", rows)
 
 
 def prepare_facts(
@@ -205,25 +195,15 @@ def prepare_facts(
 
     Args:
       path: CSV file with these columns; see `data.fact_files.read_probe_csv`.
-      folder: of the task.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a fact at most.
-
-    Returns:
-      `folder`.
 
     Raises:
       UserError: the file is missing or malformed or has no facts, or the folder has another task.
     """
-    checks.require_int(2, length=length)
-    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
-
-    def rows(_: Path) -> Iterator[Row]:
-        for fact in read_probe_csv(path):
-            yield {"targets": vocabulary.encode(" ".join(fact.values()))[:length]}
-
-    make_task(Path(folder), meta | {"rows": "facts"}, rows, vocabulary, features=("targets",))
-    return Path(folder)
+    texts = (" ".join(fact.values()) for fact in read_probe_csv(path))
+    rows = (vocabulary.encode(text)[:length] for text in texts)
+    return _make(path, folder, vocabulary, length, "facts", rows)
 
 
 def prepare_prompts(
@@ -241,22 +221,16 @@ def prepare_prompts(
     Args:
       path: CSV file in the format of `probe`.
       probe: a record, or one of `ckl_files.PROBES`: "trex_5000" for any file in LAMA's format.
-      folder: of the task.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a row at most.
       questions: put questions before the answers.
-
-    Returns:
-      `folder`.
 
     Raises:
       UserError: the file is missing or malformed, an item has no question, a row does not fit (an
         answer would be cut), or the folder has another task.
     """
-    checks.require_int(2, length=length)
-    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
 
-    def rows(_: Path) -> Iterator[Row]:
+    def rows() -> Iterator[list[int]]:
         for item in read_probe(probe, path=path):
             prompt = prompt_of(item, questions)
             if questions and not prompt:
@@ -267,10 +241,25 @@ def prepare_prompts(
                     f"{path}: the item {item.id!r} has {len(row)} tokens with its answer, and rows "
                     f"{length}; give longer rows (LIGHT_TUNE_LENGTH)."
                 )
-            yield {"targets": row}
+            yield row
 
-    meta |= {"rows": "questions" if questions else "prompts"}
-    make_task(Path(folder), meta, rows, vocabulary, features=("targets",))
+    kind = "questions" if questions else "prompts"
+    return _make(path, folder, vocabulary, length, kind, rows())
+
+
+def _make(
+    path: str | os.PathLike,
+    folder: str | os.PathLike,
+    vocabulary: Any,
+    length: int,
+    kind: str,
+    rows: Iterable[list[int]],
+) -> Path:
+    """Makes a cached task of the tokens of `rows`, which are made of the file at `path`."""
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length}) | {"rows": kind}
+    targets = ({"targets": row} for row in rows)
+    make_task(Path(folder), meta, lambda _: targets, vocabulary, features=("targets",))
     return Path(folder)
 
 

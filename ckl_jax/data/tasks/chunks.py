@@ -24,22 +24,15 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class StreamDocument:
-    """A document.
+    """A document."""
 
-    Attributes:
-      number: its row in the task.
-      id, date: of the document; ISO date.
-      words: its W words.
-      tokens: [P] int32.
-      counts: [W] int32, how many tokens each word has.
-    """
-
-    number: int
+    number: int  # its row in the task
+    # id, date: of the document; ISO date
     id: str
     date: str
-    words: Sequence[str]
-    tokens: np.ndarray
-    counts: np.ndarray
+    words: Sequence[str]  # its W words
+    tokens: np.ndarray  # [P] int32
+    counts: np.ndarray  # [W] int32, how many tokens each word has
 
     def losses(self, nll: np.ndarray, context_start: np.ndarray) -> WordLosses:
         """The losses of its words.
@@ -62,15 +55,10 @@ class StreamDocument:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """Consecutive documents of one month.
+    """Consecutive documents of one month."""
 
-    Attributes:
-      documents: in order, at least one.
-      month_end: whether the next document is of another month, or there is none.
-    """
-
-    documents: list[StreamDocument]
-    month_end: bool
+    documents: list[StreamDocument]  # in order, at least one
+    month_end: bool  # whether the next document is of another month, or there is none
 
     @property
     def end(self) -> int:
@@ -93,20 +81,14 @@ class Place(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows for the compiled step.
+    """Rows for the compiled step."""
 
-    Attributes:
-      rows: `tokens` [N, B, T + 1] int32, the token before a chunk, then the chunk; `lengths` [N, B]
-        int32, tokens of a chunk, 0 for an idle slot; `begins` [N, B] bool, whether a document
-        begins; `bucket` [N] int32, which of the lengths that are compiled is the shortest that
-        holds a row.
-      count: rows that are filled.
-      positions: of every chunk in it.
-    """
-
+    # `tokens` [N, B, T + 1] int32, the token before a chunk, then the chunk; `lengths` [N, B]
+    # int32, tokens of a chunk, 0 for an idle slot; `begins` [N, B] bool, whether a document begins;
+    # `bucket` [N] int32, which of the lengths that are compiled is the shortest that holds a row
     rows: dict[str, np.ndarray]
-    count: int
-    positions: list[Place]
+    count: int  # rows that are filled
+    positions: list[Place]  # of every chunk in it
 
 
 def stream_documents(
@@ -115,7 +97,6 @@ def stream_documents(
     """Yields the documents of a task from `start` on.
 
     Args:
-      task: the task.
       start: number of the first.
       eos_id: append it to each document as a word of its own; None does not.
 
@@ -175,7 +156,6 @@ def blocks(
     """Yields the blocks of a segment.
 
     Args:
-      segment: documents.
       lengths: of rows, ascending, see `buckets`; the last is T, a chunk's.
       rows: N.
       eos_id: what precedes a document.
@@ -265,9 +245,7 @@ class Assembler:
 
 
 def read_ahead(items: Iterator[T], count: int = 2) -> Iterator[T]:
-    """Yields `items`, up to `count` of which a thread prepares in advance; its errors are raised
-    here.
-    """
+    """Yields `items`, up to `count` of them prepared ahead by a thread; its errors come here."""
     made: queue.Queue[Any] = queue.Queue(count)
     stop, end = threading.Event(), object()
 

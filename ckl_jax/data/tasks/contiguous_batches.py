@@ -32,20 +32,13 @@ _MOST_IDS = 2**31 - 2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ContiguousPlan:
-    """The order of tokens, as a pure function of the step.
+    """The order of tokens, as a pure function of the step."""
 
-    Attributes:
-      sizes: int64 [documents], the tokens of each, EOS included.
-      batch_size: B, the parts of the stream.
-      length: T, tokens of each part in one step.
-      epochs: passes over the stream; each cuts it anew.
-      seed: of the order of documents, another one in every epoch; None keeps that of the corpus.
-    """
-
-    sizes: np.ndarray
-    batch_size: int
-    length: int
-    epochs: int = 1
+    sizes: np.ndarray  # int64 [documents], the tokens of each, EOS included
+    batch_size: int  # B, the parts of the stream
+    length: int  # T, tokens of each part in one step
+    epochs: int = 1  # passes over the stream; each cuts it anew
+    # of the order of documents, another one in every epoch; None keeps that of the corpus
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -118,7 +111,6 @@ class ContiguousSource:
     document that is in the row) int32 [B, T], and `decoder_loss_weights` float32 [B, T].
 
     Args:
-      plan: of the documents.
       task: whose rows are documents, of which `targets` is read.
       eos_id: follows each document.
       rows: int [documents], rows of the task that the plan is of; None is all.

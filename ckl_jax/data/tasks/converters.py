@@ -111,17 +111,11 @@ def decoder_only_batch(
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """Settings of a masked language model's masking.
+    """Settings of a masked language model's masking."""
 
-    Attributes:
-      rate: fraction of the tokens that are hidden.
-      mask_id: what stands in their place.
-      special_ids: tokens that are never hidden, those that begin and end a text.
-    """
-
-    rate: float
-    mask_id: int
-    special_ids: tuple[int, ...]
+    rate: float  # fraction of the tokens that are hidden
+    mask_id: int  # what stands in their place
+    special_ids: tuple[int, ...]  # tokens that are never hidden, those that begin and end a text
 
 
 def masked_batch(

@@ -39,15 +39,10 @@ RUN_CHARACTERS = 1 << 26
 
 
 class Encoded(NamedTuple):
-    """A document's tokens.
+    """A document's tokens."""
 
-    Attributes:
-      tokens: ids, without an end.
-      counts: how many tokens each word has, 1 or more.
-    """
-
-    tokens: list[int]
-    counts: list[int]
+    tokens: list[int]  # ids, without an end
+    counts: list[int]  # how many tokens each word has, 1 or more
 
 
 class WordEncoder:
@@ -122,11 +117,7 @@ class DatedTask:
 
     @classmethod
     def find(cls, name: str, cache_dirs: Sequence[str] = ()) -> "DatedTask":
-        """Opens a task by folder, or by name in one of `cache_dirs`.
-
-        Raises:
-          UserError: there is none of that name.
-        """
+        """Opens a task by folder or by name in `cache_dirs`; `UserError` if there is none."""
         if (folder := find_task(name, cache_dirs)) is not None:
             return cls.open(folder)
         raise UserError(

@@ -71,7 +71,6 @@ class EpochPlan:
       batch_size: rows of a global batch. The last batch of an epoch is filled up with rows that
         are marked not valid, so that no batch spans two epochs and all have one shape.
       epochs: passes over the new corpus.
-      seed: the seed of every order and sample.
       review: rows that all come once per epoch in addition (earlier phases, when a later phase
         replays the whole of them).
     """

@@ -89,7 +89,6 @@ def iterate(
     """Yields the batches of `source` from `start_step` on, prefetched by threads.
 
     Args:
-      source: the batches.
       start_step: the step to resume at.
       threads: how many batches are built at a time; 0 builds them here, without grain.
       prefetch: how many finished batches may wait.

@@ -32,15 +32,10 @@ Progress = Callable[[str, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """The outputs of `prepare_ckl`.
-
-    Attributes:
-      vocabulary: the vocabulary of all tasks.
-      tasks: name to folder.
-    """
+    """The outputs of `prepare_ckl`."""
 
     vocabulary: Vocabulary
-    tasks: dict[str, Path]
+    tasks: dict[str, Path]  # name to folder
 
     def open(self, name: str) -> CachedTask:
         """Opens the cached task `name`."""
@@ -70,7 +65,6 @@ def prepare_ckl(
 
     Args:
       directory: CKL's data folder, published or simulated.
-      out: the folder to fill.
       vocab_size: tokens of a vocabulary to be trained (a small corpus yields fewer).
       lengths: {"inputs": S, "targets": T}, the most tokens (EOS included) to keep of a row; None
         keeps all.
@@ -174,11 +168,7 @@ def _trained(
     try:
         write_json(record, recipe)  # before the model, which it makes known as ours
         vocabulary = train_vocabulary(
-            lines,
-            path,
-            recipe["size"],
-            extra_ids,
-            max_piece_length=recipe["max_piece_length"],
+            lines, path, recipe["size"], extra_ids, max_piece_length=recipe["max_piece_length"]
         )
     except UserError:
         record.unlink(missing_ok=True)
@@ -284,11 +274,7 @@ def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
 
 
 def describe(
-    name: str,
-    path: Path,
-    vocabulary: Any,
-    lengths: Mapping[str, int] | None,
-    packed: bool = False,
+    name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None, packed: bool = False
 ) -> dict[str, Any]:
     """The record of a task made from the file at `path`: source, vocabulary and settings."""
     return _meta(name, path, sha256(path), vocabulary, lengths, packed)
@@ -306,11 +292,9 @@ def make_task(
     """Writes a cached task unless `directory` already contains it.
 
     Args:
-      directory: of the task.
       meta: of `describe`, and what else decides its rows.
       rows: makes them; see `write_cached`.
       vocabulary: has `vocab_size` and `eos_id`.
-      features: of a row.
       replace: make anew what is there of other settings.
 
     Raises:

@@ -51,23 +51,16 @@ class WordLosses:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Consecutive documents of one month; flat arrays over all their words.
+    """Consecutive documents of one month; flat arrays over all their words."""
 
-    Attributes:
-      month: YYYY-MM.
-      first: number of the first document in its stream.
-      ids, dates: of the D documents.
-      ends: [D] int64, where the words of each document end.
-      words: of all documents.
-      nll, tokens, context_start: [words], see `WordLosses`.
-    """
-
-    month: str
-    first: int
+    month: str  # YYYY-MM
+    first: int  # number of the first document in its stream
+    # ids, dates: of the D documents
     ids: list[str]
     dates: list[str]
-    ends: np.ndarray
-    words: list[str]
+    ends: np.ndarray  # [D] int64, where the words of each document end
+    words: list[str]  # of all documents
+    # nll, tokens, context_start: [words], see `WordLosses`
     nll: np.ndarray
     tokens: np.ndarray
     context_start: np.ndarray
@@ -141,9 +134,7 @@ class DumpWriter:
         self._pending.append(document)
 
     def flush(self) -> None:
-        """Writes the pending documents as a shard; afterwards `next` is the next document's
-        number.
-        """
+        """Writes the pending documents as a shard; `next` is then the next document's number."""
         documents = self._pending
         if not documents:
             return
@@ -164,11 +155,7 @@ class DumpWriter:
 
 
 def read_about(folder: str | os.PathLike) -> dict[str, Any]:
-    """The contents of `dump.json`.
-
-    Raises:
-      UserError: there is no dump.
-    """
+    """The contents of `dump.json`; raises `UserError` if there is no dump."""
     path = Path(folder) / ABOUT
     if not path.is_file():
         raise UserError(f"{folder} holds no dump of word losses (no {ABOUT}).")

@@ -43,7 +43,6 @@ class ByteLevelVocabulary:
 
     Attributes:
       path: what it was made from.
-      files: the files that were read.
       vocab_size: all ids, added tokens included.
       eos_id: of "</s>" where it was added, else of "<|endoftext|>".
       bos_id: of "<|endoftext|>", or of "<s>" where that is missing.
@@ -112,9 +111,7 @@ class ByteLevelVocabulary:
         return characters_of(parts)
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Returns the text of `ids` up to the first end token; ids outside the vocabulary are
-        skipped.
-        """
+        """Returns the text of `ids` up to the first end; ids outside the vocabulary are skipped."""
         kept: list[int] = []
         for i in map(int, ids):
             if i == self.eos_id:

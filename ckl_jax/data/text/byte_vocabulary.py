@@ -29,7 +29,6 @@ class ByteVocabulary:
 
     Attributes:
       path: the folder, or the file in it.
-      files: the file that was read.
       vocab_size: all ids, sentinels included.
       extra_ids: the number of sentinels.
       digest: SHA-256 (hex); equal digests give equal ids.

@@ -24,19 +24,13 @@ Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fields:
-    """The names of the fields of a record.
+    """The names of the fields of a record."""
 
-    Attributes:
-      text: of the text, which a record must have.
-      date: of the day, as YYYY-MM-DD or longer; a record without it has the day of its file.
-      title: of the headline, which may be missing.
-      id: of what distinguishes documents, which may be missing.
-    """
-
-    text: str = "text"
+    text: str = "text"  # of the text, which a record must have
+    # of the day, as YYYY-MM-DD or longer; a record without it has the day of its file
     date: str = "date"
-    title: str = "title"
-    id: str = "id"
+    title: str = "title"  # of the headline, which may be missing
+    id: str = "id"  # of what distinguishes documents, which may be missing
 
 
 def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[Document]:  # noqa: B008
@@ -47,7 +41,6 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
 
     Args:
       place: .jsonl, .csv (each also .gz or .bz2), .parquet, .txt, .md, or a folder.
-      fields: of records.
 
     Raises:
       UserError: nothing there can be read; or a record is damaged, has no text field, or has a date
@@ -73,7 +66,6 @@ def read_records(path: str | os.PathLike, columns: Iterable[str] = ()) -> Iterat
     """Yields the records of a .jsonl, .csv or .parquet file, each with its file and line.
 
     Args:
-      path: of the file.
       columns: those of Parquet that are read; () is all.
 
     Raises:

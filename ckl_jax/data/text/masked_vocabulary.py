@@ -21,17 +21,12 @@ _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # its pair of files does
 
 
 class Encoded(NamedTuple):
-    """The ids of a text, without special tokens.
+    """The ids of a text, without special tokens."""
 
-    Attributes:
-      ids: of the tokens.
-      words: the number of the word that each token is of, as the pre-tokenizer splits them.
-      offsets: [start, end) in characters of each token.
-    """
-
-    ids: list[int]
+    ids: list[int]  # of the tokens
+    # the number of the word that each token is of, as the pre-tokenizer splits them
     words: list[int]
-    offsets: list[tuple[int, int]]
+    offsets: list[tuple[int, int]]  # [start, end) in characters of each token
 
 
 class MaskedVocabulary(ByteLevelVocabulary):
@@ -106,8 +101,6 @@ def train_word_pieces(
     them in a fixed order.
 
     Args:
-      lines: the text.
-      folder: to write to.
       size: maximum number of tokens, special ones included.
     """
     lines = list(lines)

@@ -40,7 +40,6 @@ def chunk(text: str, length: int, count: Callable[[str], int] = count_words) -> 
     """Yields parts of `text` of at most `length`, cut between sentences where possible.
 
     Args:
-      text: a document.
       length: the most that `count` may say of a part; 0 yields single sentences.
       count: measures text, `lambda t: len(vocabulary.encode(t)) + 1` for tokens with EOS.
     """
@@ -85,7 +84,6 @@ def mask_spans(text: str, spans: Sequence[Span | tuple[int, int]]) -> tuple[str,
     """Replaces spans by sentinels.
 
     Args:
-      text: the original.
       spans: (start, end, ...) in order, none overlapping another, at most 100.
 
     Returns:
@@ -125,14 +123,11 @@ def salient_rows(
     """Yields the training rows of one chunk of text.
 
     Args:
-      text: a chunk.
-      finder: finds the spans.
       max_spans: spans per row; None masks all (at most 100), 1 a single one as REALM does.
       rows_per_chunk: "one" row, whose spans are drawn by a generator seeded with `seed` and the
         text if there are more than `max_spans`; or "all_spans", as many rows as it takes for every
         span to be masked in one.
       keep_spanless: also yield chunks without a span, with an empty output.
-      seed: the draw's.
 
     Yields:
       {"input", "output", "original"}.
@@ -159,9 +154,7 @@ def masked_rows(
     max_spans: int | None = None,
     keep_spanless: bool = False,
 ) -> Iterator[dict[str, str]]:
-    """Yields rows in which every span of the documents is masked once; chunks have up to `words`
-    words.
-    """
+    """Yields rows that mask every span of the documents once; chunks have up to `words` words."""
     for document in documents:
         for piece in chunk(document.text, words):
             yield from salient_rows(

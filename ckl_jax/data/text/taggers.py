@@ -221,11 +221,7 @@ class SpacyFinder:
     """spaCy's named entities, with dates by the same regular expression as the default."""
 
     def __init__(self, model: str = "en_core_web_sm"):
-        """Loads an installed spaCy pipeline.
-
-        Raises:
-          UserError: spaCy or the pipeline is not installed.
-        """
+        """Loads a spaCy pipeline; raises `UserError` if spaCy or the pipeline is not installed."""
         self._pipeline, self.backend = load_spacy(model, "entity finder")
 
     def find(self, text: str) -> list[Span]:

@@ -34,7 +34,6 @@ class Vocabulary:
     """The tokens of one SentencePiece model and its sentinels.
 
     Attributes:
-      path: the model's file.
       vocab_size: all ids, sentinels included.
       extra_ids: the number of sentinels.
       legacy_spacing: whether what follows a sentinel is encoded as if after a space.

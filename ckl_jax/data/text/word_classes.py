@@ -21,8 +21,7 @@ TAGGERS = ("heuristic", "textblob", "spacy", "nltk")
 Word = tuple[int, int, str]  # start, end, class
 
 _NUMBER = re.compile(
-    rf"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])|\b(?:{'|'.join(NUMBER_WORDS)})\b",
-    re.IGNORECASE,
+    rf"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])|\b(?:{'|'.join(NUMBER_WORDS)})\b", re.IGNORECASE
 )
 _UNIVERSAL = {"PROPN": PROPER_NOUNS, "NOUN": NOUNS, "VERB": VERBS, "NUM": NUMBERS}
 _PENN = {"NNP": PROPER_NOUNS, "NNPS": PROPER_NOUNS, "NN": NOUNS, "NNS": NOUNS, "CD": NUMBERS}
@@ -65,11 +64,7 @@ class SpacyTagger:
     classes = CLASSES
 
     def __init__(self, model: str = "en_core_web_sm"):
-        """Loads an installed spaCy pipeline.
-
-        Raises:
-          UserError: spaCy or the pipeline is not installed.
-        """
+        """Loads a spaCy pipeline; raises `UserError` if spaCy or the pipeline is not installed."""
         self._pipeline, self.backend = load_spacy(
             model, "tagger", exclude=["parser", "ner", "lemmatizer"]
         )

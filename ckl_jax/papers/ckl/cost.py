@@ -25,17 +25,11 @@ Rows = Callable[[str], int | None]  # of a task; None if it is not known yet
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """The cost of a training.
-
-    Attributes:
-      steps: of the optimizer.
-      flops: of all steps.
-      stored: bytes of its checkpoint.
-    """
+    """The cost of a training."""
 
     steps: int
     flops: float
-    stored: int
+    stored: int  # bytes of its checkpoint
 
 
 def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
@@ -43,7 +37,6 @@ def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
 
     Args:
       trainings: of the experiment, finished ones among them.
-      rows: the number of rows of a task.
     """
     left = [training for training in trainings if not training.is_done]
     text = labels.count(len(trainings), "training")

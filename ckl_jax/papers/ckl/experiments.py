@@ -36,9 +36,6 @@ __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
 def run(name: str, running: Running, progress: Progress = no_progress) -> Path:
     """Trains the missing cells of an experiment and writes its tables; each training has a log.
 
-    Returns:
-      The path of the table in Markdown.
-
     Raises:
       UserError: there is no such experiment; or a training failed: its log's last lines are in the
         message.

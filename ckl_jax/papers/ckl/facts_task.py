@@ -17,12 +17,7 @@ def cached_facts(facts: str | None, folder: str, vocabulary: Any, length: int = 
 
     Args:
       facts: CSV file, such as `lighttuning_changed_500.csv` of `ckl data probes --light-tuning`.
-      folder: of the task.
-      vocabulary: of the model.
       length: tokens of a fact at most.
-
-    Returns:
-      `folder`.
 
     Raises:
       UserError: no file is given, or it is malformed.
@@ -54,9 +49,6 @@ def cached_prompts(
       folder, vocabulary, length, questions: see `causal.prepare_prompts`.
       path: a file of that format that is elsewhere.
 
-    Returns:
-      `folder`.
-
     Raises:
       UserError: see `causal.prepare_prompts`; or there is no such probe.
     """
@@ -75,9 +67,6 @@ def cached_originals(name: str, data_dir: str, folder: str, vocabulary: Any, len
       data_dir: folder in CKL's published layout.
       folder: of cached tasks.
       vocabulary, length: see `causal.prepare_originals`.
-
-    Returns:
-      The folder of the task.
 
     Raises:
       UserError: see `causal.prepare_originals`; or there is no such corpus.

@@ -19,17 +19,11 @@ _SIZES = ("num_encoder_layers", "emb_dim", "num_heads", "head_dim", "mlp_dim")
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """An imported model.
+    """An imported model."""
 
-    Attributes:
-      folder: has its checkpoint.
-      architecture: its name, `T5` or `GPT2`.
-      config: {field: value} of its configuration.
-    """
-
-    folder: Path
-    architecture: str
-    config: Mapping[str, Any]
+    folder: Path  # has its checkpoint
+    architecture: str  # its name, `T5` or `GPT2`
+    config: Mapping[str, Any]  # {field: value} of its configuration
 
     @classmethod
     def open(cls, folder: str | Path) -> "Imported":

@@ -26,10 +26,7 @@ _STEP = 64  # tokens, to which the width of a data set's inputs is rounded up
 
 
 def score_answer(
-    prediction: str,
-    answers: Sequence[str],
-    names: Sequence[str] = METRICS,
-    reading: str = PAPER,
+    prediction: str, answers: Sequence[str], names: Sequence[str] = METRICS, reading: str = PAPER
 ) -> dict[str, float]:
     """Scores of one answer, each in 0..1.
 
@@ -62,10 +59,8 @@ class KiltProbes(ProbeLengths):
     """Settings of a KILT evaluation: data sets, decoding and scoring.
 
     Attributes:
-      data_dir: folder of KILT's files.
       probes: names in `papers.ckl.data.kilt.KILT_SETS`, or `KiltSet`s.
       batch_size: records decoded at once; the last batch is padded.
-      beam_size: of the search.
       input_lengths, target_lengths: {data set: tokens} that replace Table 9's; the key "*" replaces
         all. A target length counts the start token, as Hugging Face's does.
       reading: of the scores, "paper" or "kilt"; see `score_answer`.
@@ -97,16 +92,12 @@ class KiltProbes(ProbeLengths):
 
 
 class KiltEvaluator:
-    """Evaluates one model on the records of a `KiltProbes`; caches tokens and compiled
-    functions.
-    """
+    """Evaluates a model on the records of a `KiltProbes`; caches tokens and compiled functions."""
 
     def __init__(self, config: KiltProbes, model: EncoderDecoderModel, put_batch=None):
         """Reads the dev files, and prints to stderr how much of them is cut.
 
         Args:
-          config: the data sets.
-          model: the model with its method in it.
           put_batch: places a dict of host arrays on the devices; default: as they are.
 
         Raises:
@@ -155,9 +146,7 @@ class KiltEvaluator:
         """Yields one row per record; the first of a data set has its `probe_record` too.
 
         Args:
-          params: all parameters, as the model takes them.
           context: put into every row: run, method, phase, epoch, step.
-          last: not used.
         """
         del last
         for name, (records, tokens, cut) in self._sets.items():

@@ -25,11 +25,7 @@ def cached_kilt(
       name: one of `papers.ckl.data.kilt.KILT_SETS`.
       folder: of KILT's files.
       out: of cached tasks.
-      vocabulary: of the model.
       lengths: {"inputs": S, "targets": T} at which the task is read.
-
-    Returns:
-      The folder of the task.
 
     Raises:
       UserError: as `prepare_kilt`, or the lengths are none.

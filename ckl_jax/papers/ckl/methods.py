@@ -5,15 +5,7 @@ from collections.abc import Sequence
 
 from ckl_jax import checks
 
-PAPER = (
-    "vanilla",
-    "recadam",
-    "mix_review",
-    "lora",
-    "k_adapter_k2",
-    "k_adapter_k3",
-    "modular",
-)
+PAPER = ("vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular")
 NEWER = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # only run if --methods names them
 METHODS = PAPER + NEWER
 _WORDS = {"all": PAPER, "newer": NEWER}
@@ -21,16 +13,11 @@ _WORDS = {"all": PAPER, "newer": NEWER}
 
 @dataclasses.dataclass(frozen=True)
 class Strength:
-    """The hyperparameter that controls how strongly a method preserves old knowledge.
+    """The hyperparameter that controls how strongly a method preserves old knowledge."""
 
-    Attributes:
-      name: in tables.
-      binding: of gin.
-      values: that `ckl/pareto --strengths` tries beside the one in the method's gin file.
-    """
-
-    name: str
-    binding: str
+    name: str  # in tables
+    binding: str  # of gin
+    # that `ckl/pareto --strengths` tries beside the one in the method's gin file
     values: tuple[float, ...]
 
 

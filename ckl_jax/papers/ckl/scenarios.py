@@ -18,34 +18,21 @@ _MAIN = (_IL, "updated_lama", "new_lama", "new_lama_easy")
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One training of a scenario.
+    """One training of a scenario."""
 
-    Attributes:
-      name: of its row; a method, and a learning rate where there are several.
-      method: of `ckl_<method>.gin`.
-      rate: LEARNING_RATE; None is the overlay's.
-      bindings: further ones, such as of a method's strength.
-    """
-
-    name: str
-    method: str
-    rate: float | None = None
-    bindings: tuple[str, ...] = ()
+    name: str  # of its row; a method, and a learning rate where there are several
+    method: str  # of `ckl_<method>.gin`
+    rate: float | None = None  # LEARNING_RATE; None is the overlay's
+    bindings: tuple[str, ...] = ()  # further ones, such as of a method's strength
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """The light-tuning of a decoder-only model: what it is tuned on, and its probes.
+    """The light-tuning of a decoder-only model: what it is tuned on, and its probes."""
 
-    Attributes:
-      name: of its folders.
-      overlay: gin file.
-      probe: the column of the table.
-    """
-
-    name: str
+    name: str  # of its folders
     overlay: str
-    probe: str
+    probe: str  # the column of the table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +41,6 @@ class Scenario:
 
     Attributes:
       name: of its folder, and in the paper's numbers.
-      overlay: gin file.
-      probes: the probes of the models.
-      cells: the trainings.
       acquired: probes that FUAR takes for new knowledge; () is the usual choice.
       after: the scenario whose models these start from; None is the Initial model.
       tuned: all parameters of those models, and of the Initial model, are fine-tuned on a data set
@@ -89,17 +73,12 @@ class Scenario:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A table or figure of a paper.
+    """A table or figure of a paper."""
 
-    Attributes:
-      title: what it shows.
-      scenarios: in order; those that are not published are shown in no table.
-      published: {scenario: {row: {probe: EM in percent, "fuar": ...}}}; the data sets of KILT are
-        one table, "kilt", each by its metric.
-    """
-
-    title: str
-    scenarios: tuple[Scenario, ...]
+    title: str  # what it shows
+    scenarios: tuple[Scenario, ...]  # in order; those that are not published are shown in no table
+    # {scenario: {row: {probe: EM in percent, "fuar": ...}}}; the data sets of KILT are one table,
+    # "kilt", each by its metric
     published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     analysis: str = "tables"  # what is made of the cells, see `experiment_results`
 
@@ -124,9 +103,7 @@ def sweep(method: str, rates: Sequence[float], strengths: bool) -> Iterator[Cell
 
 
 def _kilt(name: str) -> Scenario:
-    """Fine-tuning on a KILT data set; models tuned on AIDA CoNLL-YAGO answer the untrained sets
-    too.
-    """
+    """Fine-tuning on a KILT data set; those on AIDA CoNLL-YAGO answer the untrained sets too."""
     # WNED has no training data: CKL scores it with the AY2 model (Table 8).
     measured = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
     # The Initial model is fine-tuned too, as Vanilla is.
@@ -221,11 +198,7 @@ EXPERIMENTS = {
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name.
-
-    Raises:
-      UserError: there is none; the message lists those that there are.
-    """
+    """The experiment of that name; raises `UserError`, which lists all, if there is none."""
     if name not in EXPERIMENTS:
         raise UserError(
             f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}."

@@ -105,9 +105,7 @@ class Running(StudySettings):
 
     @property
     def given(self) -> Path | None:
-        """The checkpoint that is the Initial model or from which it is trained; None for
-        neither.
-        """
+        """The checkpoint that is the Initial model or that it is trained from; None for neither."""
         if self.model is not None:
             return Path(self.model)
         return Path(self.data) / INITIAL if self.is_full else None

@@ -33,11 +33,7 @@ _PHASES = {
 
 
 def refuse_own(experiment: Experiment, running: Running) -> None:
-    """Refuses bindings that the experiment sets itself.
-
-    Raises:
-      UserError: there is such a binding.
-    """
+    """Raises `UserError` for bindings that the experiment sets itself."""
     own = [*running.macros, *_OWN, *(f"{name}.phase" for name in _PHASES.values())]
     cells = [cell for scenario in experiment.scenarios for cell in running.chosen(scenario)]
     own += ["LEARNING_RATE"] * any(cell.rate is not None for cell in cells)
@@ -102,9 +98,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
 
 
 def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | None, tuple[str, ...]]:
-    """The checkpoint from which a cell starts (None: the gin file's), and the trainings it depends
-    on.
-    """
+    """The checkpoint that a cell starts from (None: the gin file's), and what it waits for."""
     if scenario.after is None or cell.name == INITIAL:
         base, after = running.root / INITIAL, (INITIAL,)
         if running.is_full:

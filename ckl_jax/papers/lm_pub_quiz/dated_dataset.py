@@ -39,7 +39,6 @@ def write_dataset(
     Args:
       facts: of relations with one object at a time.
       as_of: YYYY-MM-DD, the day of the right answers.
-      folder: of the dataset.
       relations: to take; () is all.
       wordings: templates by relation, before those of the facts, the built-in ones, and "The
         head of government of [X] is [Y]." of a relation's name.

@@ -34,7 +34,6 @@ class EncoderDecoderScorer:
 
     Attributes:
       model: the model; its vocabularies have sentinels.
-      params: its parameters.
       target: "answer" or "statement", see above.
       batch_size: options in a batch; None is 64 on CPUs and 512 elsewhere.
       put_batch: places a dict of host arrays on the devices; default: as they are.

@@ -43,7 +43,6 @@ class MaskedScorer:
 
     Attributes:
       model: the model; its vocabulary encodes the statements.
-      params: its parameters.
       pll_metric: one of SCHEMES.
       width: tokens of a row, in which several passes have room.
       batch_size: rows in a batch; None is 4 on CPUs and 128 elsewhere.
@@ -213,20 +212,14 @@ class MaskedScorer:
 
 @dataclasses.dataclass(frozen=True)
 class _Texts:
-    """S statements of at most L tokens.
+    """S statements of at most L tokens."""
 
-    Attributes:
-      ids: [S, L] int32; -1 behind a statement.
-      words: [S, L] int32, the word of each token; -1 behind a statement.
-      answers, scored: [S, L] bool, the tokens of the answer, and those to be scored.
-      lengths: [S] int.
-    """
-
-    ids: Array
-    words: Array
+    ids: Array  # [S, L] int32; -1 behind a statement
+    words: Array  # [S, L] int32, the word of each token; -1 behind a statement
+    # answers, scored: [S, L] bool, the tokens of the answer, and those to be scored
     answers: Array
     scored: Array
-    lengths: Array
+    lengths: Array  # [S] int
 
     @classmethod
     def of(cls, vocabulary: Any, statements: Sequence[Statement], conditional: bool) -> "_Texts":

@@ -24,16 +24,11 @@ from ckl_jax.train import opening
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model that scores.
+    """A model that scores."""
 
-    Attributes:
-      name: for results.
-      scorer: see `papers.lm_pub_quiz.scorers`; it has the model and its parameters.
-      on_mesh: makes the `with` block in which it scores.
-    """
-
-    name: str
-    scorer: Any
+    name: str  # for results
+    scorer: Any  # see `papers.lm_pub_quiz.scorers`; it has the model and its parameters
+    # makes the `with` block in which it scores
     on_mesh: Callable[[], AbstractContextManager] = contextlib.nullcontext
 
 
@@ -43,7 +38,6 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
     Args:
       model: a Hugging Face folder or name, a MODEL_DIR, a checkpoint in one, or a live model of
         transformers, whose weights are copied as they are now.
-      settings: how.
       tokenizer: of a live model.
 
     Raises:

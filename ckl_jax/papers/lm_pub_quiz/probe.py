@@ -36,8 +36,6 @@ def probe(
 
     Args:
       model, tokenizer: see `opening.open_model`.
-      dataset: the relations.
-      settings: how.
       progress: see `Evaluator.evaluate_dataset`.
 
     Raises:

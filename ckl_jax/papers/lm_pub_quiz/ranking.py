@@ -69,17 +69,13 @@ class Evaluator:
         reduction: str | None = "sum",
         capitalize: bool = True,
     ) -> list[Any]:
-        """Scores the answers of one statement.
+        """Scores the answers of one statement: one for each answer, or a list of token scores.
 
         Args:
           template: with `[Y]` for the answer, and `[X]` for the subject.
           answers: one or more.
-          subject: its label.
           reduction: "sum", "mean", or None for token scores.
           capitalize: begin the statement with a capital letter, as those of datasets do.
-
-        Returns:
-          A score for each answer, or a list of token scores.
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
         if isinstance(answers, str) or not len(answers):
@@ -111,7 +107,6 @@ class Evaluator:
         settings reads it back and scores the others.
 
         Args:
-          dataset: the relations.
           template_index: one template, some, or None for all.
           subsample: score so many instances of each relation.
           save_path: a folder in LM-PUB-QUIZ's layout of results; they name the parameters of the

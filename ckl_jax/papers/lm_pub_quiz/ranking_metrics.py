@@ -169,11 +169,7 @@ def named(metrics: Metric | Sequence[Metric]) -> dict[str, Metric]:
 
 
 def metric(name: Metric) -> Callable[[Array, Array], Any]:
-    """Returns a metric by name.
-
-    Raises:
-      UserError: there is none of that name.
-    """
+    """Returns a metric by name; raises `UserError` if there is none of that name."""
     if callable(name):
         return name
     if name not in METRICS:

@@ -60,7 +60,6 @@ class RelationResult:
     """The scores of one relation.
 
     Attributes:
-      code: the relation.
       table: a dict for each of R rows: subject, `answer_idx`, `template_index`, ...
       scores: [R, K] float64; for token scores a list of R lists of K lists.
       metadata: settings, answer space and relation info, as they are written.
@@ -87,17 +86,9 @@ class RelationResult:
 
     @property
     def instance_table(self) -> Any:
-        """The rows with their scores as a pandas DataFrame, by LM-PUB-QUIZ's name.
+        """The rows with their scores as a pandas DataFrame, by LM-PUB-QUIZ's name."""
+        import pandas
 
-        Raises:
-          UserError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as e:
-            raise UserError(
-                "instance_table needs pandas: pip install pandas, or use `table` and `scores`."
-            ) from e
         return pandas.DataFrame(list(self.rows()))
 
     @property
@@ -274,14 +265,11 @@ class DatasetResults:
     @classmethod
     @checks.typed
     def from_path(
-        cls,
-        path: str | os.PathLike,
-        relation_info: Mapping[str, Mapping[str, Any]] | None = None,
+        cls, path: str | os.PathLike, relation_info: Mapping[str, Mapping[str, Any]] | None = None
     ) -> "DatasetResults":
         """Reads a folder, of either generation.
 
         Args:
-          path: the folder.
           relation_info: {relation: {"domains": [...]}}, laid over what the results say.
 
         Raises:
@@ -316,11 +304,7 @@ class DatasetResults:
         return cls(name, path=folder, fmt=fmt)
 
     def has(self, code: str, settings: Mapping[str, Any]) -> bool:
-        """Whether a relation is there, scored with these settings.
-
-        Raises:
-          UserError: it was scored with others.
-        """
+        """Whether a relation is there with these settings; raises `UserError` if with others."""
         if code not in self.relations:
             return False
         old = self.relations[code].metadata
@@ -393,9 +377,9 @@ class DatasetResults:
 
     def joined_instance_table(self) -> Any:
         """The rows of all relations as a pandas DataFrame, by relation and number."""
-        tables = {result.code: result.instance_table for result in self}
         import pandas
 
+        tables = {result.code: result.instance_table for result in self}
         return pandas.concat(tables, names=["relation"])
 
     def get_metrics(

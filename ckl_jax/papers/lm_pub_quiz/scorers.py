@@ -31,17 +31,11 @@ class StatementError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class TokenScores:
-    """Scores of S statements of at most L tokens, special tokens left out.
+    """Scores of S statements of at most L tokens, special tokens left out."""
 
-    Attributes:
-      values: [S, L] float32 log probabilities; 0 where there is nothing to score.
-      scored: [S, L] bool.
-      ids: [S, L] int32; -1 behind a statement.
-    """
-
-    values: Array
-    scored: Array
-    ids: Array
+    values: Array  # [S, L] float32 log probabilities; 0 where there is nothing to score
+    scored: Array  # [S, L] bool
+    ids: Array  # [S, L] int32; -1 behind a statement
 
 
 @dataclasses.dataclass
@@ -50,7 +44,6 @@ class CausalScorer:
 
     Attributes:
       model: the model; its vocabulary encodes the statements.
-      params: its parameters.
       bos: begin with the model's `start_id` (BOS; EOS of a Transformer-XL), so that the first token
         is scored too; None does so where it has one. Published GPT-2 scores are without.
       width: nodes that a row of the model holds; None is 512, and 256 on CPUs, where a GPT-2 small

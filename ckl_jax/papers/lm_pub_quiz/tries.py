@@ -95,21 +95,15 @@ def _subtree_ends(shared: Array, new: Array, number: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Part of a trie that fits a model's row: [P] nodes to see, [M] edges to score.
+    """Part of a trie that fits a model's row: [P] nodes to see, [M] edges to score."""
 
-    Attributes:
-      tokens, positions, ends: [P] int32; `ends` counts within the row.
-      parents: [M] int32, the position in the row of the node that an edge leaves.
-      targets: [M] int32, its token.
-      nodes: [M] int32, the node of the trie that it leads to.
-    """
-
+    # tokens, positions, ends: [P] int32; `ends` counts within the row
     tokens: Array
     positions: Array
     ends: Array
-    parents: Array
-    targets: Array
-    nodes: Array
+    parents: Array  # [M] int32, the position in the row of the node that an edge leaves
+    targets: Array  # [M] int32, its token
+    nodes: Array  # [M] int32, the node of the trie that it leads to
 
 
 def rows(trie: Trie, width: int, edges: int) -> Iterator[Row]:
@@ -119,7 +113,6 @@ def rows(trie: Trie, width: int, edges: int) -> Iterator[Row]:
     model sees again.
 
     Args:
-      trie: the trie.
       width: nodes in a row at most; more than any sequence has.
       edges: edges of a row at most; a node with more children takes several rows.
     """

@@ -32,22 +32,15 @@ from ckl_jax.world.stream_text import tokenised
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What a table or figure is made of.
+    """What a table or figure is made of."""
 
-    Attributes:
-      make: makes its section, with the printed numbers, of the results of the comparison; or, of
-        what is no comparison of the study's models, of the settings.
-      part: anchor of the report's section that shows it too.
-      masks: of dynamic evaluation.
-      larger: whether it needs the larger model.
-      cutoffs: whether it needs models of several cut-offs.
-    """
-
+    # makes its section, with the printed numbers, of the results of the comparison; or, of what is
+    # no comparison of the study's models, of the settings
     make: Callable[[Any], Section] = published.perplexities
-    part: str = ""
+    part: str = ""  # anchor of the report's section that shows it too
     masks: tuple[str, ...] = ()
-    larger: bool = False
-    cutoffs: bool = False
+    larger: bool = False  # whether it needs the larger model
+    cutoffs: bool = False  # whether it needs models of several cut-offs
 
 
 def _corpus(gap: Gap) -> Section:

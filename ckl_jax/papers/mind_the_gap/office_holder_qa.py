@@ -53,7 +53,6 @@ def ask(
       out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
         the same settings is not evaluated again.
       tune: file of questions to tune on; None tunes on none.
-      settings: how.
       trusted: modules of the user's own that the gin files of the runs may import.
 
     Returns:
@@ -144,9 +143,7 @@ def _batch(model: Any, rows: Sequence[tuple], widths: Sequence[int]) -> dict[str
 
 
 def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, name: str) -> Any:
-    """The parameters after `epochs` passes with the loss of the answers only; all parameters
-    train.
-    """
+    """All parameters after `epochs` passes of training on the loss of the answers only."""
     rows = _encoded(opened, questions, settings.length)
     # One width for all batches: one compilation.
     widths = [max(map(len, part)) for part in zip(*rows, strict=True)]

@@ -39,27 +39,19 @@ _MIN_TARGET = 8  # lengths of targets are powers of two from here on: few shapes
 
 
 class Row(NamedTuple):
-    """What a model reads at once, in places of a document's tokens.
+    """What a model reads at once, in places of a document's tokens."""
 
-    Attributes:
-      document: its number among those that are scored at once.
-      start, stop: the tokens that are read; -1 is the token before the document.
-      first, end: the tokens that are scored.
-      size: how many tokens the model reads, special ones included.
-      hidden: the end of the hidden tokens, which begin with `first`.
-      at: where the losses of a row begin with that of `first`.
-      target: length of the decoder's target, if there is one.
-    """
-
-    document: int
+    document: int  # its number among those that are scored at once
+    # start, stop: the tokens that are read; -1 is the token before the document
     start: int
     stop: int
+    # first, end: the tokens that are scored
     first: int
     end: int
-    size: int
-    hidden: int = 0
-    at: int = 0
-    target: int = 0
+    size: int  # how many tokens the model reads, special ones included
+    hidden: int = 0  # the end of the hidden tokens, which begin with `first`
+    at: int = 0  # where the losses of a row begin with that of `first`
+    target: int = 0  # length of the decoder's target, if there is one
 
 
 Texts = Sequence[tuple[Row, np.ndarray]]  # rows, each with the tokens of its document

@@ -36,11 +36,7 @@ _OF_MODEL = re.compile(r"(?!configs\.)\w+\.\w+Config\.")  # bindings of a model'
 
 
 def check(updates: Updates) -> None:
-    """Refuses unsupported settings of light-tuning.
-
-    Raises:
-      UserError: a binding is unknown, or there is no light-tuning.
-    """
+    """Raises `UserError` for a binding of light-tuning that is unknown, or where none is done."""
     bindings = updates.tuning_bindings
     if bindings and not updates.light_tuning:
         raise UserError(f"--gin.{bindings[0]} is of light-tuning; give --light-tuning FACTS too.")
@@ -102,11 +98,7 @@ def _tunings(data: Data, model: Model, own: Sequence[Interval], batch: int) -> I
             if not (facts.is_file() and probed.is_file()):
                 continue
             name = f"{interval.name}_{kind}"
-            macros = {
-                "LIGHT_TUNE_FACTS": facts,
-                "LIGHT_TUNE_NAME": name,
-                "FACT_PROBES": (probed,),
-            }
+            macros = {"LIGHT_TUNE_FACTS": facts, "LIGHT_TUNE_NAME": name, "FACT_PROBES": (probed,)}
             # There may be fewer facts than wanted, of changed ones above all.
             fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
             title = (

@@ -49,8 +49,6 @@ def run(
     """Runs the study, or resumes it.
 
     Args:
-      updates: the settings.
-      progress: shows the work on one line.
       condition: for shipping, of `promotion.parse`; where the newest interval has too few facts
         for it, nothing is trained.
       until: the last part: `DATA`, `MODELS` (with proper nouns, but not light-tuned), or `ALL`.
@@ -231,7 +229,6 @@ def build(data: Data, settings: dict[str, Any]) -> None:
     """Makes diffsets, probes, vocabulary and rows.
 
     Args:
-      data: the files.
       settings: values of gin names, of `check`.
 
     Raises:

@@ -46,17 +46,11 @@ _OF_JOB = ("facts", "seed", "subject_cap", "page_map", "properties")
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """The source of a training's batches.
+    """The source of a training's batches."""
 
-    Attributes:
-      task: "d1" or "whole" of an interval, or "d0".
-      batch: rows of a batch.
-      reviewed: old rows beside each new one.
-    """
-
-    task: str
+    task: str  # "d1" or "whole" of an interval, or "d0"
     batch: int
-    reviewed: float = 0.0
+    reviewed: float = 0.0  # old rows beside each new one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +58,7 @@ class Data:
     """The files of a study and how they are built.
 
     Attributes:
-      updates: the settings.
       snapshots: in order.
-      progress: shows the work on one line.
     """
 
     updates: Updates
@@ -243,7 +235,6 @@ class Data:
         Args:
           first: documents of the first snapshot.
           whole: whether the later snapshots are trained on whole, too.
-          vocabulary: of the model.
           **settings: of the rows; see `data.causal.prepare_rows`.
         """
         # Tasks that are there with the same settings are kept.

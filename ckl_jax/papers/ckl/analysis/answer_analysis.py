@@ -26,7 +26,6 @@ def figure_8(
 
     Args:
       study: with Vanilla, put to UpdatedLAMA and NewLAMA.
-      types: classifies answers.
       published: {probe: {type: percent of the answers}}, the paper's.
       persons: that the paper found in both probes.
     """
@@ -152,7 +151,6 @@ def overlap(
     """Sections and numbers of how often corpora mention the probes' answers.
 
     Args:
-      study: the runs.
       corpora: {name: makes its texts}; the last one is that of the update.
       leader: the method whose EM is shown by how often the answer is named.
     """

@@ -184,9 +184,7 @@ def read_numbers(folder: Path, samples: int, seed: int, is_demo: bool = False) -
     """The numbers of the finished runs in a folder of `ckl experiment` or `ckl demo`.
 
     Args:
-      folder: of one seed.
       samples: B, of the bootstrap over items.
-      seed: of the bootstrap.
       is_demo: of which of the two it is.
 
     Raises:

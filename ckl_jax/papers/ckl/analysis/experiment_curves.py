@@ -23,20 +23,13 @@ METHODS = ("vanilla", "k_adapter_k2")  # and its methods
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """InvariantLAMA during one training, or during consecutive phases.
+    """InvariantLAMA during one training, or during consecutive phases."""
 
-    Attributes:
-      scenario: such as "small", or "p1 → p2".
-      key: of the method.
-      points: [(epochs of all phases so far, steps so far, EM in percent)], the first before the
-        first step.
-      rows: of each phase's corpus, where they are known.
-    """
-
-    scenario: str
-    key: str
+    scenario: str  # such as "small", or "p1 → p2"
+    key: str  # of the method
+    # [(epochs of all phases so far, steps so far, EM in percent)], the first before the first step
     points: Sequence[tuple[float, int, float]]
-    rows: Sequence[int] = ()
+    rows: Sequence[int] = ()  # of each phase's corpus, where they are known
 
     @property
     def forgotten(self) -> float:
@@ -48,7 +41,6 @@ def line_of(scenario: str, phases: Sequence[Entry], start: float, rows: Sequence
     """The line of a model through its phases.
 
     Args:
-      scenario: its name.
       phases: the runs, the first phase's first.
       start: EM in percent of the model before.
       rows: see `Line`.

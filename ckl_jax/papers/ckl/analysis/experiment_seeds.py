@@ -23,9 +23,6 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
 
     Tables that only some have are named, and left out.
 
-    Returns:
-      The paths of the pages.
-
     Raises:
       UserError: folders of the same seed or of other settings, or no table is in all of them.
     """

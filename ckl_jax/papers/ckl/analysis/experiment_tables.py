@@ -40,7 +40,6 @@ def compare(
 
     Args:
       runs: MODEL_DIRs, the Initial model's first.
-      probes: the columns.
       acquired: see `main_table.fuar_tasks`.
       published: {row: {probe: score in percent, "fuar": ...}}, as the paper printed them.
       metric: "em" or "f1".
@@ -309,11 +308,7 @@ _LEAD = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap
 
 
 def write(
-    name: str,
-    title: str,
-    parts: Mapping[str, Mapping[str, Any]],
-    out: Path,
-    lead: str = _LEAD,
+    name: str, title: str, parts: Mapping[str, Mapping[str, Any]], out: Path, lead: str = _LEAD
 ) -> Path:
     """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables.
 

@@ -16,12 +16,7 @@ import numpy as np
 
 from ckl_jax.analysis import figures, labels
 from ckl_jax.analysis.sections import Cell, Section, estimate, two
-from ckl_jax.analysis.statistics import (
-    SAMPLES,
-    bootstrap_means,
-    bootstrap_seeds,
-    seed_interval,
-)
+from ckl_jax.analysis.statistics import SAMPLES, bootstrap_means, bootstrap_seeds, seed_interval
 from ckl_jax.analysis.study import load_study
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
@@ -34,17 +29,11 @@ _NAME = re.compile(r"(?P<method>\w+)-(?P<rate>[\d.]+(?:e[-+]?\d+)?)(?:-(?P<stren
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A run of one seed; each number is [1 + B]: over all items, then over B resamples.
+    """A run of one seed; each number is [1 + B]: over all items, then over B resamples."""
 
-    Attributes:
-      scores: {probe: EM in percent}.
-      learned: mean of the new facts' EM.
-      forgotten: points of InvariantLAMA lost since the Initial model.
-    """
-
-    scores: Mapping[str, np.ndarray]
-    learned: np.ndarray
-    forgotten: np.ndarray
+    scores: Mapping[str, np.ndarray]  # {probe: EM in percent}
+    learned: np.ndarray  # mean of the new facts' EM
+    forgotten: np.ndarray  # points of InvariantLAMA lost since the Initial model
 
 
 Seed = Mapping[str, Point]  # by the name of the run's folder, "initial" among them

@@ -33,9 +33,7 @@ def table_12(
 
     Args:
       study: with the runs of both methods, probed after every epoch.
-      probes: which.
       shown: the method whose items are shown.
-      beside: the other.
       items: of a probe at most.
 
     Raises:

@@ -10,14 +10,11 @@ from ckl_jax.papers.ckl.data.review import Reviewable, read_evidence, read_revie
 
 
 def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
-    """Writes the page of the probes in a folder of CKL's layout.
+    """Writes the page of the probes in a folder of CKL's layout; returns its path.
 
     Args:
       directory: with probes, and perhaps `evidence.jsonl`.
       out: the page; "" is review.html in the folder.
-
-    Returns:
-      Its path.
 
     Raises:
       UserError: see `review.read_reviewable`; or the page cannot be written.

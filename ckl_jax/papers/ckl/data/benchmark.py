@@ -139,18 +139,14 @@ def build(
     progress: Progress = no_progress,
     record_limit: int = RECORD_BYTES,
 ) -> dict[str, Any]:
-    """Builds the probes for which there are facts and documents.
+    """Builds the probes for which there are facts and documents; returns the manifest.
 
     Args:
       facts: files and folders; see `dated_facts`.
       corpora: JSONL(.gz) of dated documents, each of D0, D1 or later by its date.
       dates: the last days of D0 and of D1.
       out: folder to write: CKL's files, evidence.jsonl, manifest.json.
-      replace: a benchmark that is there may go.
       record_limit: bytes of a line of `corpora` at most.
-
-    Returns:
-      The manifest.
 
     Raises:
       UserError: bad input (nothing is written then), or no item is left.

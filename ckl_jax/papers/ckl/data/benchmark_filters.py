@@ -28,10 +28,8 @@ def kept(
 
     Args:
       candidates: of all probes.
-      finder: detects entities.
       counts: gets the others, by probe and reason.
       per_relation: items of a probe's relation at most, drawn by `seed`; 0 is all.
-      seed: of the draw.
     """
     entities = _Entities(finder)
     left = []

@@ -77,17 +77,11 @@ KILT_SETS = {  # by the stems of their published files
 
 @dataclasses.dataclass(frozen=True)
 class KiltRecord:
-    """One record.
+    """One record."""
 
-    Attributes:
-      id: unique in its file.
-      input: what the model reads; white space is single blanks, as T5's vocabulary makes it.
-      answers: the right ones, without repeats; the first is trained on.
-    """
-
-    id: str
-    input: str
-    answers: tuple[str, ...]
+    id: str  # unique in its file
+    input: str  # what the model reads; white space is single blanks, as T5's vocabulary makes it
+    answers: tuple[str, ...]  # the right ones, without repeats; the first is trained on
 
 
 def file_name(probe: str | KiltSet, split: str) -> str:
@@ -114,11 +108,7 @@ def file_name(probe: str | KiltSet, split: str) -> str:
 
 
 def find_file(folder: str | os.PathLike, probe: str | KiltSet, split: str) -> Path:
-    """The file of a data set in a folder, plain or gzip.
-
-    Raises:
-      UserError: as `file_name`, or it is not there.
-    """
+    """The file of a data set, plain or gzip; raises `UserError` as `file_name`, or if missing."""
     path = Path(folder) / file_name(probe, split)
     if path.exists():
         return path

@@ -52,23 +52,16 @@ _ABBREVIATED = re.compile(r"\.\w$")  # its full stop is outside: U.S
 
 @dataclasses.dataclass(frozen=True)
 class Recent:
-    """A sentence with the place of its blank.
+    """A sentence with the place of its blank."""
 
-    Attributes:
-      document, date, title: where it is from.
-      sentence: the text.
-      answer: what is blanked; it occurs once.
-      others: the other entities in it.
-      context: what stands before it.
-    """
-
+    # document, date, title: where it is from
     document: str
     date: str
     title: str
-    sentence: str
-    answer: str
-    others: tuple[str, ...]
-    context: str = ""
+    sentence: str  # the text
+    answer: str  # what is blanked; it occurs once
+    others: tuple[str, ...]  # the other entities in it
+    context: str = ""  # what stands before it
 
     @property
     def statement(self) -> str:
@@ -95,9 +88,6 @@ def recent_sentences(
     """The best few sentences of a document from which an item can be made.
 
     Args:
-      document: recent.
-      sentences: its.
-      finder: of entities.
       counts: gets the sentences by why they are left out.
       standing: leave out those that do not stand alone.
     """

@@ -35,27 +35,17 @@ EVIDENCE = "evidence.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class Reviewable:
-    """The items of a folder to review.
+    """The items of a folder to review."""
 
-    Attributes:
-      probes: name -> items.
-      keys: (probe, id) -> key; items of several probes that are one have one key.
-      items: key -> item.
-      digest: of what a reviewer sees; decisions are for items of one digest.
-    """
-
-    probes: Mapping[str, Sequence[ProbeItem]]
+    probes: Mapping[str, Sequence[ProbeItem]]  # name -> items
+    # (probe, id) -> key; items of several probes that are one have one key
     keys: Mapping[tuple[str, str], str]
-    items: Mapping[str, ProbeItem]
-    digest: str
+    items: Mapping[str, ProbeItem]  # key -> item
+    digest: str  # of what a reviewer sees; decisions are for items of one digest
 
 
 def read_reviewable(directory: str | os.PathLike) -> Reviewable:
-    """Reads the probes of a folder in CKL's layout.
-
-    Raises:
-      UserError: it has none, or one cannot be read.
-    """
+    """The probes of a folder in CKL's layout; raises `UserError` if none can be read."""
     names = available_probes(directory)
     if not names:
         raise UserError(
@@ -88,11 +78,7 @@ def _leader(name: str, names: Sequence[str]) -> str:
 
 
 def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
-    """The rows of a folder's evidence; none if there is no such file.
-
-    Raises:
-      UserError: a row lacks a field.
-    """
+    """The rows of a folder's evidence, if any; raises `UserError` if a row lacks a field."""
     path = Path(directory) / EVIDENCE
     rows = []
     for where, row in numbered_rows(path) if path.is_file() else ():
@@ -107,10 +93,7 @@ def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str, dict[str, Any]]:
-    """Reads decisions and checks each.
-
-    Returns:
-      Key -> decision, in the order of the file.
+    """Reads decisions and checks each; key -> decision, in the order of the file.
 
     Raises:
       UserError: the file is none of decisions, or of other items; a key or an action is unknown; an
@@ -131,11 +114,7 @@ def _check(key: str, decision: Any, reviewable: Reviewable, where: str) -> None:
 
 
 def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeItem:
-    """The item with an edit applied.
-
-    Raises:
-      UserError: see `read_decisions`.
-    """
+    """The item with an edit applied; for errors see `read_decisions`."""
     statement = decision.get("statement", item.input)
     question = decision.get("question", item.question)
     for field, value in (("statement", statement), ("question", question)):
@@ -180,7 +159,7 @@ def apply(
     *,
     replace: bool = False,
 ) -> dict[str, Any]:
-    """Writes the probes of a folder after a review.
+    """Writes the probes of a folder after a review; returns the manifest.
 
     Args:
       directory: in CKL's layout.
@@ -189,9 +168,6 @@ def apply(
         left out.
       undecided: "keep" or "drop" items without a decision.
       replace: a reviewed folder that is there may go.
-
-    Returns:
-      The manifest.
 
     Raises:
       UserError: see `read_reviewable`, `read_decisions`; nothing is left; `out` cannot be written.

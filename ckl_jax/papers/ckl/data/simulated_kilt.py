@@ -26,10 +26,6 @@ Record = dict[str, Any]
 def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
     """Writes the files of all data sets, deterministically for a world.
 
-    Args:
-      world: whose facts.
-      folder: to fill.
-
     Returns:
       The number of records by file.
 

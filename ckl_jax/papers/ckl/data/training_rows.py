@@ -24,17 +24,11 @@ _COLUMNS = ("input", "output", "original")
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Chooses SMALL's documents, and which of these are P1's and P2's.
+    """Chooses SMALL's documents, and which of these are P1's and P2's."""
 
-    Attributes:
-      fraction: of the documents; 0: there is no SMALL.
-      half: the first day of P2; "" if there are no halves.
-      seed: of the draw.
-    """
-
-    fraction: float = 0.0
-    half: str = ""
-    seed: int = 0
+    fraction: float = 0.0  # of the documents; 0: there is no SMALL
+    half: str = ""  # the first day of P2; "" if there are no halves
+    seed: int = 0  # of the draw
 
     def is_small(self, document_id: str) -> bool:
         # hash64 is below 2^63.
@@ -85,8 +79,6 @@ def write_corpora(
     Args:
       documents: ("D0" or "D1", document), in the order to write.
       folder: gets the files of `ckl_files.CORPORA` that have rows.
-      parts: of SMALL.
-      finder: of what is masked.
       words: of a row's text at most; 0: a sentence a row.
       spans: masked in a row at most; a text gets as many rows as mask each once. 0: all at once.
       counts: gets what is left out: the texts without anything to mask, and documents.

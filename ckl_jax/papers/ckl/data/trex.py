@@ -39,9 +39,7 @@ def draw(
         `dated_facts.read_dated_facts`.
       invariant: the probe, `invariantLAMA.csv`: what it asks is left out, and so are relations that
         it does not have (of a file without relations, those that the paper does not).
-      out: the file.
       count: how many to draw; fewer if there are no more.
-      seed: of the lot.
 
     Returns:
       How many were written ("written"), and left out by reason.

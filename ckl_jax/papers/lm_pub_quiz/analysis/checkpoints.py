@@ -61,11 +61,7 @@ def _still(now: np.ndarray, first: np.ndarray) -> dict[str, float] | None:
 
 
 def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[str, Any]]]:
-    """Writes `checkpoints.html`, `.json` and `.png`.
-
-    Returns:
-      The path of the page, and `measure`.
-    """
+    """Writes `checkpoints.html`, `.json` and `.png`; returns its path, and `measure`."""
     found, out = measure(models), Path(out)
     image = _plot(found)
     write_json(out / "checkpoints.json", found)

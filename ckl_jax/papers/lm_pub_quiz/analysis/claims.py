@@ -55,9 +55,7 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
     """The numbers of a finished folder of `ckl stream`.
 
     Args:
-      folder: of one seed.
       samples: B, of the bootstrap over facts.
-      seed: of the bootstrap.
 
     Raises:
       UserError: the stream is not finished, or its trainings were not put to the same facts.

@@ -28,7 +28,6 @@ def align(models: Models, common_rows: bool = False) -> tuple[dict[str, DatasetR
     A row is a relation with its options, a template, a subject and the right answer.
 
     Args:
-      models: {name: results}.
       common_rows: compare on the rows that all models have, where they differ.
 
     Returns:
@@ -177,7 +176,6 @@ def by_popularity(
     """Accuracy by how popular the subject is, on aligned results (`align`).
 
     Args:
-      models: {name: results}.
       popularity: of subjects by `sub_id`: page views, sitelinks, mentions. Others are left out.
       bins: of about equally many instances; equal subjects stay together.
 

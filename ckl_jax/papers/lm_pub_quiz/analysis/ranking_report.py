@@ -122,7 +122,6 @@ def draw(
 
     Args:
       models: {name: results}, with the same rows (`comparison.align`).
-      out: the folder.
       bias: relations whose answer biases to draw.
       coverage: a sentence for the page, where the models were scored on different rows.
       popularity: of subjects, see `comparison.by_popularity`.

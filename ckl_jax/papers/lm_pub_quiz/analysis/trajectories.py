@@ -27,7 +27,6 @@ def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
 
     Args:
       folders: {name: MODEL_DIR} in the order of the stream.
-      out: where to.
       dataset: name of the dataset that the trainings were evaluated on.
 
     Returns:

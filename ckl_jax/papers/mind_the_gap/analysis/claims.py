@@ -29,13 +29,7 @@ from ckl_jax.papers.mind_the_gap.analysis.published import (
     UPDATED,
 )
 from ckl_jax.papers.mind_the_gap.analysis.seeds import FREE, RECORD
-from ckl_jax.papers.mind_the_gap.analysis.staleness import (
-    ALL,
-    Bins,
-    Totals,
-    bins_of,
-    read_totals,
-)
+from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL, Bins, Totals, bins_of, read_totals
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import OTHER, PartsOfSpeech
 
@@ -71,10 +65,7 @@ CLAIMS = (
         _claim(
             f"{name} suffer more than words that are neither", _gap(group) - _gap(OTHER), "Figure 2"
         )
-        for group, name in (
-            (PROPER_NOUNS.replace("_", " "), "proper nouns"),
-            (NUMBERS, "numbers"),
-        )
+        for group, name in ((PROPER_NOUNS.replace("_", " "), "proper nouns"), (NUMBERS, "numbers"))
     ),
     _claim(
         "emerging new words are harder than words on the whole",
@@ -112,9 +103,7 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
     """The numbers of a finished folder of `ckl mind-the-gap`; it may have been moved.
 
     Args:
-      folder: of one seed.
       samples: B, of the bootstrap over documents; of past text there is no other than the value.
-      seed: of the bootstrap.
 
     Raises:
       UserError: the folder has no results yet, or lacks what they are of.

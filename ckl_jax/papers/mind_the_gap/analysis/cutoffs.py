@@ -24,7 +24,6 @@ def write(study: StalenessStudy, last: str, out: Path) -> Section:
     Args:
       study: its models are named by the last year of their training; the control is that of
         `last`.
-      out: folder.
 
     Raises:
       UserError: see `read_totals` and `bins_of`.

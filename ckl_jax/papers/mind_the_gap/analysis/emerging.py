@@ -51,11 +51,7 @@ class WordCounts:
 
     @classmethod
     def of(cls, test: Iterable[Sequence[str]], train: Iterable[Sequence[str]]) -> "WordCounts":
-        """Counts the words of documents, each read once.
-
-        Raises:
-          UserError: one of the two has no words.
-        """
+        """Counts the words of documents; raises `UserError` if one of the two has no words."""
         # Test documents first: training words are then counted only if they occur there.
         test_counts: collections.Counter[str] = collections.Counter()
         for words in test:

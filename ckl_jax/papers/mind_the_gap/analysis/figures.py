@@ -82,12 +82,8 @@ def _plot(
 
     Args:
       curves: {name: labels, places, values, and for `lines` the line and its band}.
-      unit: of time.
       lines: whether the fitted line of each curve is drawn, with its 95 % band and its slope.
-      dotted: further curves.
-      ylabel: of the axis.
       order: gives names their colours, those of the other figures.
-      logarithmic: whether the axis is.
     """
     dotted = dotted or {}
     width = sum(map(len, curves)) + _SLOPE_WIDTH * lines * len(curves)

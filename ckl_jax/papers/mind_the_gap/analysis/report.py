@@ -41,8 +41,6 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     """Computes everything and writes results.json, tables.md, report.html and figures.
 
     Args:
-      study: what is compared.
-      out: folder.
       *more: further sections of the page.
 
     Returns:
@@ -164,9 +162,7 @@ def _models(results: Results) -> Section:
 
 
 def _slopes(results: Results) -> Section:
-    """The line through each curve, and whether an update's line rises less than the stale
-    model's.
-    """
+    """The line through each curve, and whether an update's rises less than the stale model's."""
     tests = ["p (slope is 0)", "p (as the stale one's)", "p (paired)"]
     rows = []
     for name, curve in results["months"].items():

@@ -44,19 +44,12 @@ class Grouping(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """The losses of D documents, in order, by group of words.
+    """The losses of D documents, in order, by group of words."""
 
-    Attributes:
-      dates: [D] ISO dates.
-      groups: names of the G groups.
-      nll: [G, D] summed losses, in nats.
-      words: [G, D] how many words they are of, the same for every model.
-    """
-
-    dates: tuple[str, ...]
-    groups: tuple[str, ...]
-    nll: np.ndarray
-    words: np.ndarray
+    dates: tuple[str, ...]  # [D] ISO dates
+    groups: tuple[str, ...]  # names of the G groups
+    nll: np.ndarray  # [G, D] summed losses, in nats
+    words: np.ndarray  # [G, D] how many words they are of, the same for every model
 
     def group(self, name: str) -> "Totals":
         """One group alone."""
@@ -108,9 +101,7 @@ def read_totals(
     return {m: Totals(tuple(dates), names, np.stack(rows, 1), counts) for m, rows in nll.items()}
 
 
-def _side_by_side(
-    dumps: Mapping[str, str | os.PathLike],
-) -> Iterator[dict[str, WordLosses]]:
+def _side_by_side(dumps: Mapping[str, str | os.PathLike]) -> Iterator[dict[str, WordLosses]]:
     # Read in parallel, document by document: no dump is held in memory.
     streams = [(d for shard in read_dump(f) for d in shard.documents()) for f in dumps.values()]
     for number, documents in enumerate(itertools.zip_longest(*streams)):
@@ -208,17 +199,12 @@ def _weeks(dates: Sequence[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """An ordinary least-squares line through a curve of N points, one a bin.
+    """An ordinary least-squares line through a curve of N points, one a bin."""
 
-    Attributes:
-      slope: percentage points a bin; error: its standard error.
-      intercept: at bin 0.
-      t, p: of the slope against 0, two-sided, N - 2 degrees of freedom.
-    """
-
-    slope: float
+    slope: float  # percentage points a bin; error: its standard error
     error: float
-    intercept: float
+    intercept: float  # at bin 0
+    # t, p: of the slope against 0, two-sided, N - 2 degrees of freedom
     t: float
     p: float
 
@@ -289,8 +275,6 @@ def relative_increase(
     Args:
       model, control: as `read_totals` gives them.
       bins: of the documents; None is months.
-      group: of words.
-      samples, seed: of the bootstrap.
 
     Raises:
       UserError: see `bins_of`; or the group has no word at all.
@@ -337,9 +321,7 @@ def relative_increase(
 def _draw(
     part: np.ndarray, samples: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bootstrap sums [B, 2] over a bin's documents [D, 2], and those of resamples with words
-    only.
-    """
+    """Bootstrap sums [B, 2] over a bin's documents [D, 2], and of resamples with words only."""
     n = len(part)
 
     def draw(count: int) -> np.ndarray:

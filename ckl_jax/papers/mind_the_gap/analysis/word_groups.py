@@ -95,10 +95,7 @@ class Topics:
         """Learns topics from (a sample of) the training documents, never from test documents.
 
         Args:
-          texts: documents.
           topics: K.
-          assignment: see above.
-          seed: of the initial topics.
           min_df, max_df, vocabulary: which words count: the minimum number of documents with the
             word, the maximum fraction of documents, and how many words; English stop words do not.
 

@@ -42,7 +42,6 @@ def run(
     Args:
       inputs: files of the source that every worker can read.
       out: a folder that every worker can write to.
-      options: see `clean.Options`.
       arguments: of the pipeline, such as `--runner=FlinkRunner`.
       record_limit: bytes of a record at most.
 
@@ -105,9 +104,7 @@ def _build(
 
 
 def read_task(task: ReadTask) -> Iterator[tuple[str, Any]]:
-    """Yields the documents kept from a part of a file, with signatures if near-duplicates are
-    removed.
-    """
+    """Yields the documents kept of a part of a file, with signatures to remove near-duplicates."""
     counts: collections.Counter[str] = collections.Counter()
     documents = list(clean.documents_of(task, counts))
     yield from counted(counts)

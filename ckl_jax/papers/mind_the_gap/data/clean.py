@@ -143,8 +143,6 @@ def clean(
     Args:
       inputs: files of the source, plain or compressed.
       out: JSONL(.gz) file; beside it comes `NAME.clean.json`, and while it is made a folder.
-      options: how.
-      workers: processes.
       progress: called with (done, of how many or 0, of what) now and then.
       record_limit: bytes of a record at most.
       overwrite: whether `out` may be a file that others have made.

@@ -61,11 +61,9 @@ def read_dated_qa(
     """Yields the questions of a file, plain or compressed.
 
     Args:
-      path: JSON lines.
       form: one of FORMS.
       dated: begin each question with its date.
       year: of the answers; "" is all.
-      tokenize: of questions and answers.
 
     Raises:
       UserError: a line is not of that form, or its answer is "None of the above".

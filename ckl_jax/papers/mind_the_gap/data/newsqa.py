@@ -48,7 +48,6 @@ def read_newsqa(
       path: `combined-newsqa-data-v1.json`.
       dates: story id -> date; see `read_dates`.
       year: of the stories; "": all.
-      tokenize: of passages, questions and answers.
 
     Raises:
       UserError: the file cannot be read, is not in this format, or lacks the texts.

@@ -55,11 +55,7 @@ def read_ids(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
 
 
 def find_lists(folder: str | os.PathLike) -> dict[str, Path]:
-    """Returns name of the split -> its list of ids, of those in a folder.
-
-    Raises:
-      UserError: there is none.
-    """
+    """{name of the split: its list of ids} of a folder; raises `UserError` if it has none."""
     files = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
     lists = {f.name.split(".")[0]: f for f in files if f.name.split(".")[0] in FILES}
     if not lists:
@@ -69,20 +65,13 @@ def find_lists(folder: str | os.PathLike) -> dict[str, Path]:
 
 @dataclasses.dataclass
 class _Lists:
-    """The lists in memory, 21 bytes an entry.
-
-    Attributes:
-      keys: int64 [N], sorted hashes of ids.
-      bits: uint8 [N], bit i for the i-th of `names`.
-      days: int32 [N].
-      found: bool [N].
-    """
+    """The lists in memory, 21 bytes an entry."""
 
     names: tuple[str, ...]
-    keys: np.ndarray
-    bits: np.ndarray
-    days: np.ndarray
-    found: np.ndarray
+    keys: np.ndarray  # int64 [N], sorted hashes of ids
+    bits: np.ndarray  # uint8 [N], bit i for the i-th of `names`
+    days: np.ndarray  # int32 [N]
+    found: np.ndarray  # bool [N]
 
     @classmethod
     def read(cls, paths: dict[str, Path]) -> "_Lists":
@@ -120,7 +109,6 @@ def join(
 
     Args:
       corpus: JSONL(.gz) file of documents.
-      lists: the folder of the lists.
       out: the folder to write `NAME.jsonl.gz` and `split.json` to.
       progress: called with (done, 0, of what) now and then.
       record_limit: bytes of a line of `corpus` at most.

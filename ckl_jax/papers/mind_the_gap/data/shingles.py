@@ -99,9 +99,7 @@ def _word_hashes(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixed(x: np.ndarray) -> np.ndarray:
-    """A bijection of 64-bit numbers in which every output bit depends on all input bits
-    (MurmurHash3's finaliser).
-    """
+    """MurmurHash3's finaliser: a bijection in which each output bit depends on all input bits."""
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return x ^ (x >> np.uint64(33))

@@ -33,21 +33,16 @@ def split(
     progress: Progress = no_progress,
     record_limit: int = RECORD_BYTES,
 ) -> list[dict[str, Any]]:
-    """Writes the splits of a corpus that are not finished yet.
+    """Writes the splits of a corpus that are not finished yet; returns what each `split.json` says.
 
     Args:
       corpus: JSONL(.gz) file of documents. The splits have its lines in its order.
       out: the folder: `NAME.jsonl.gz` of each of the five splits, and `split.json`.
-      options: of the test period.
       variant: "main"; "increasing-distance", also training sets that end `steps` (11) times half a
         year earlier, in `increasing_distance/split_DATE/train.jsonl.gz`; "shifted-years", also the
         whole for test periods that end 1 to `steps` (5) years earlier, in `split_DATE/`.
-      steps: see `variant`.
       progress: called with (done, of how many, of what) now and then.
       record_limit: bytes of a line of `corpus` at most.
-
-    Returns:
-      What each `split.json` says.
 
     Raises:
       UserError: see `time_splits`; or the folder holds splits of other settings.
@@ -85,19 +80,12 @@ def split_by_cutoff(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One folder of splits.
+    """One folder of splits."""
 
-    Attributes:
-      folder: within that of all; "" is that itself.
-      names: of the files, without their ends.
-      bits: uint8 [N]; bit i of a document says whether it is in the file `names[i]`.
-      report: what the folder's `split.json` says, if it has one.
-    """
-
-    folder: str
-    names: tuple[str, ...]
-    bits: np.ndarray
-    report: dict[str, Any] | None = None
+    folder: str  # within that of all; "" is that itself
+    names: tuple[str, ...]  # of the files, without their ends
+    bits: np.ndarray  # uint8 [N]; bit i of a document says whether it is in the file `names[i]`
+    report: dict[str, Any] | None = None  # what the folder's `split.json` says, if it has one
 
 
 def _check(variant: str, steps: int | None) -> None:
@@ -190,7 +178,7 @@ def hold_out_past(
     options: Options,
     per_year: int,
 ) -> int:
-    """Takes documents of each year before the validation months out of a corpus.
+    """Takes documents of each year before the validation months out of a corpus; returns how many.
 
     What is left is to be split afterwards.
 
@@ -199,9 +187,6 @@ def hold_out_past(
       rest: what is left, and `past`: what is taken out, `.jsonl.gz` files to write.
       options: of the split to come: its test period says what is past.
       per_year: how many, or a fifth of what a year has if that is less; drawn by hashes of ids.
-
-    Returns:
-      How many are taken out.
 
     Raises:
       UserError: as `time_splits.period_of`; or no year has documents enough.

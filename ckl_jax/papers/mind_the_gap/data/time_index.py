@@ -20,20 +20,13 @@ ROW = np.dtype(
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """Dates, sizes and hashes of ids of a corpus, in its order; about 30 bytes a document.
+    """Dates, sizes and hashes of ids of a corpus, in its order; about 30 bytes a document."""
 
-    Attributes:
-      days: int32 [N], proleptic ordinals of the dates.
-      months: int32 [N], months since the year 0.
-      words: int32 [N], and bytes: int64 [N], of the texts.
-      keys: int64 [N], hashes of the ids.
-    """
-
-    days: np.ndarray
-    months: np.ndarray
-    words: np.ndarray
+    days: np.ndarray  # int32 [N], proleptic ordinals of the dates
+    months: np.ndarray  # int32 [N], months since the year 0
+    words: np.ndarray  # int32 [N], and bytes: int64 [N], of the texts
     bytes: np.ndarray
-    keys: np.ndarray
+    keys: np.ndarray  # int64 [N], hashes of the ids
 
     def __len__(self) -> int:
         return len(self.days)
@@ -45,11 +38,7 @@ class Index:
 
     @classmethod
     def of(cls, documents: Iterable[Document], seed: int, name: str) -> "Index":
-        """Indexes documents.
-
-        Raises:
-          UserError: there are none, or two have one id.
-        """
+        """Indexes documents; raises `UserError` if there are none, or two have one id."""
         rows = rows_of(documents, seed)
         if not len(rows):
             raise UserError(f"{name} has no documents.")
@@ -107,11 +96,7 @@ def month_name(month: int) -> str:
 
 
 def month_number(text: str, what: str) -> int:
-    """Returns the number of a month, "2019-12", or of the last one of a year, "2019".
-
-    Raises:
-      UserError: it is neither.
-    """
+    """The number of a month, "2019-12", or of "2019"'s last; raises `UserError` for others."""
     year, _, month = text.partition("-")
     if not (year.isdecimal() and len(year) == 4 and int(year) and (month or "1").isdecimal()):
         raise UserError(f"{what} is {text!r}; give a year or a month, such as 2019 or 2019-12.")

@@ -99,9 +99,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Period:
-    """Months: the `first` and `last` of the test period, validation months before it, months per
-    bin.
-    """
+    """The `first` and `last` month of the test, validation months before it, months per bin."""
 
     first: int
     last: int
@@ -275,9 +273,7 @@ def _draw_validation(
 def _fill_control(
     index: Index, bits: np.ndarray, rest: list[np.ndarray], options: Options, period: Period
 ) -> None:
-    """Gives CONTROL as much training text as TIME-STRATIFIED: from each bin, then from before
-    them.
-    """
+    """Gives CONTROL as much training text as TIME-STRATIFIED: of each bin, then of before them."""
     sizes = index.sizes(options.measure)
     target = int(sizes[bits & TS_TRAIN > 0].sum())
     chosen = _chosen(sizes, rest, target, options, period)

@@ -55,7 +55,6 @@ def read_offices(
       path: of the dump, plain, gzip or bzip2.
       properties: of `ROLES`.
       kinds: items that a place is an instance of, such as Q3624078 (sovereign state); (): any.
-      language: of names.
       progress: called with (lines read, 0, of what) now and then.
 
     Raises:

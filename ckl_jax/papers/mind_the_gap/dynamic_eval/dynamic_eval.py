@@ -38,9 +38,7 @@ def output_folder(folder: str, mask: Mask) -> str:
 
 
 def mesh_of(mesh_shape: Mapping[str, int] | Sequence[int] | None = None) -> Partitioner:
-    """A mesh of all devices with that shape, or of the first device only, since a stream is one
-    row.
-    """
+    """A mesh of that shape, or of the first device only, since a stream is one row."""
     if mesh_shape is None:
         return Partitioner(devices=jax.local_devices()[:1])
     return Partitioner(mesh_shape=mesh_shape)
@@ -65,7 +63,7 @@ def dynamic_eval(
     cache_dirs: Sequence[str] = (),
     progress: str = "auto",
 ) -> dict[str, Any]:
-    """Scores a dated task; resumes an interrupted run.
+    """Scores a dated task; resumes an interrupted run; returns what `summary.json` says.
 
     Args:
       model: the base model; the method is put into it here.
@@ -75,8 +73,6 @@ def dynamic_eval(
         `forgetting/`, `summary.json`, `config.gin`, `model-info.txt`.
       mask: what learns: "all", "bias", "embedding", "none" or patterns, see `methods.subsets`.
       include_output_bias: whether "embedding" has the output bias, where there is one.
-      updates: how it learns.
-      stream: how it reads.
       statistics: of gradients on training text, for `krause.rms_decay`.
       past: dated text of the past that is scored at every month's end, to see what is forgotten.
       keep_snapshots: keep the checkpoint of every month's end, not only the newest.
@@ -85,9 +81,6 @@ def dynamic_eval(
       partitioner: mesh and rules; None is one device.
       cache_dirs: folders of dated tasks.
       progress: "auto", "rich", "plain" or "silent".
-
-    Returns:
-      What `summary.json` says.
 
     Raises:
       UserError: something in the configuration or the files does not fit, or the loss diverged:

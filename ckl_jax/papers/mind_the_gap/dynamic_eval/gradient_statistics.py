@@ -33,7 +33,6 @@ class GradientStatistics:
     Attributes:
       task: a cached task with `targets`, by folder or by name in `cache_dirs`: training text.
       batches: N, chunks; their documents are spread over the task evenly.
-      cache_dirs: folders of tasks.
     """
 
     task: str | None = None
@@ -44,11 +43,7 @@ class GradientStatistics:
         checks.require_size(STATISTICS_BATCHES=self.batches)
 
     def open(self) -> CachedTask:
-        """Opens the task.
-
-        Raises:
-          UserError: there is none.
-        """
+        """Opens the task; raises `UserError` if there is none."""
         if self.task is None:
             raise UserError(
                 "The optimizer krause.rms_decay needs gradients on training text; give "
@@ -89,14 +84,11 @@ def collect(
     """The mean square of each trainable number's gradient, parameters fixed.
 
     Args:
-      settings: on which text.
       path: a file that keeps it; one that was collected in the same way is taken as it is.
       about: what else decides it, JSON values.
       model: with its method in it.
       trainable, frozen: the parameters.
-      stream: how text is read.
       reduction: of a chunk's loss.
-      partitioner: its mesh.
 
     Returns:
       MS, a tree like `trainable`, and N.

@@ -59,9 +59,6 @@ class KeepSnapshots(KeepBest):
 class DynamicRun:
     """A configured run; arguments as for `dynamic_eval.dynamic_eval`.
 
-    Attributes:
-      inputs_digest: of all that it reads; None if that is not known.
-
     Raises:
       UserError: the settings do not fit the model.
     """
@@ -78,7 +75,7 @@ class DynamicRun:
     keep_snapshots: bool
     checkpoint_period: int
     progress: str
-    inputs_digest: str | None
+    inputs_digest: str | None  # of all that it reads; None if that is not known
 
     def __post_init__(self) -> None:
         self.dir = Path(self.output_dir)

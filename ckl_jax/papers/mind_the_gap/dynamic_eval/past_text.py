@@ -26,7 +26,6 @@ class PastText:
 
     Attributes:
       tasks: by folder or by name in `cache_dirs`; () measures nothing.
-      cache_dirs: folders of dated tasks.
       unit: what a period is: "year" or "month".
       batch_size: documents that are scored at once.
       seen: whether the model was trained on them; said in the rows.
@@ -49,12 +48,9 @@ class Forgetting:
     """Scores past text and writes `forgetting/rows_<documents>.jsonl`.
 
     Args:
-      past: what to score.
       model: with its method in it.
       params: `jax.ShapeDtypeStruct`s of all parameters, with shardings.
       stream: how it is read, as the stream that is learned from.
-      partitioner: its mesh.
-      folder: of the run.
 
     Raises:
       UserError: a task is missing or of another vocabulary.
@@ -82,7 +78,6 @@ class Forgetting:
         """Scores all tasks and writes their rows.
 
         Args:
-          params: all parameters.
           snapshot: the month whose end it is, or "start".
           documents: that were learned from.
         """

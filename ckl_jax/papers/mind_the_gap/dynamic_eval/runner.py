@@ -44,9 +44,7 @@ class StreamRunner:
       model: with its method in it.
       trainable, frozen: `jax.ShapeDtypeStruct`s with shardings; {} trains nothing.
       stream: how it is read; see `StreamConfig.for_model`.
-      updates: how it learns.
       tx: the transformation of `trainable`; None updates nothing.
-      partitioner: its mesh.
     """
 
     def __init__(
@@ -130,8 +128,6 @@ class StreamRunner:
 
         Args:
           state: donated.
-          frozen: the other parameters.
-          segments: of documents.
           take: called with each document in its order, and how many tokens it has.
 
         Yields:

@@ -124,9 +124,7 @@ class UpdateConfig:
             raise UserError("LEARNING_RATE is None; give a number.")
         checks.require_choice(REDUCTIONS, LOSS_REDUCTION=self.reduction)
         checks.require_size(
-            NUM_UPDATES=self.num_updates,
-            UPDATE_EVERY=self.update_every,
-            MIN_TOKENS=self.min_tokens,
+            NUM_UPDATES=self.num_updates, UPDATE_EVERY=self.update_every, MIN_TOKENS=self.min_tokens
         )
         checks.require_positive(CLIP_NORM=self.clip_norm)
         if self.num_updates > 1 and self.update_every > 1:
@@ -142,21 +140,13 @@ class UpdateConfig:
 
 @struct.dataclass
 class StreamState:
-    """The state carried from chunk to chunk; donated to every step.
+    """The state carried from chunk to chunk; donated to every step."""
 
-    Attributes:
-      params: the trainable leaves, float32; {} trains nothing.
-      opt_state: optax state of those leaves.
-      memory: of the model.
-      gradients: sum of those that wait for an update, where that takes several chunks; else ().
-      waiting: () int32, how many they are.
-    """
-
-    params: Any
-    opt_state: Any
+    params: Any  # the trainable leaves, float32; {} trains nothing
+    opt_state: Any  # optax state of those leaves
     memory: Any
-    gradients: Any
-    waiting: jax.Array
+    gradients: Any  # sum of those that wait for an update, where that takes several chunks; else ()
+    waiting: jax.Array  # () int32, how many they are
 
     @classmethod
     def create(
@@ -251,9 +241,7 @@ def make_stream_step(
         return optax.apply_updates(params, changes), opt_state
 
     def learn(state, grads, row, frozen):
-        """The state after training on a chunk with gradient `grads`; its memory is still the old
-        one.
-        """
+        """The state after a step by a chunk's gradient `grads`; its memory is still the old one."""
         if update_every > 1:
             return _wait(state, grads, update, update_every, updates.reduction)
         params, opt_state = update(state.params, state.opt_state, grads)

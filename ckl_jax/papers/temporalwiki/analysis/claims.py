@@ -135,7 +135,6 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
     """The numbers of a `ckl temporalwiki` folder, for the methods that have finished all intervals.
 
     Args:
-      folder: of one seed.
       samples: B, of the bootstrap over facts, or rows of text; costs have no other than the value.
       seed: of the bootstrap of text.
 

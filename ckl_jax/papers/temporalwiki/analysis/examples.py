@@ -82,10 +82,7 @@ def _fact(row: Mapping[str, Any]) -> list[Cell]:
     kept = row["kind"] in ("unchanged", "ended")
     before = row["answers"] if kept else row["old_answers"]
     now = [] if row["kind"] == "ended" else row["answers"]
-    return [
-        Cell(row["input"], row["kind"]),
-        *(Cell(", ".join(x) or "–") for x in (before, now)),
-    ]
+    return [Cell(row["input"], row["kind"]), *(Cell(", ".join(x) or "–") for x in (before, now))]
 
 
 def _answer(row: Mapping[str, Any]) -> Cell:

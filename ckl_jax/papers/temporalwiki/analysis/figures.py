@@ -113,9 +113,7 @@ def plot_course(study: Study, three: Rows):
 
 @png
 def plot_fractions(counts: Mapping[str, Iterable[Mapping[str, int]]]):
-    """Horizontal bars of the most frequent entries in percent, a panel per group (Figures 6 and
-    7).
-    """
+    """Bars of the most frequent entries in percent, a panel per group (Figures 6 and 7)."""
     totals: dict[str, Counter[str]] = {name: Counter() for name in counts}
     for name, parts in counts.items():
         for part in parts:

@@ -42,18 +42,13 @@ def parse(text: str) -> Gate:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The decision whether one model may replace another.
+    """The decision whether one model may replace another."""
 
-    Attributes:
-      model, last: what they are called; "" if no model is needed to decide.
-      interval: whose facts were probed.
-      found: of `Gate.judge`.
-    """
-
+    # model, last: what they are called; "" if no model is needed to decide
     model: str
     last: str
-    interval: str
-    found: Mapping[str, Any]
+    interval: str  # whose facts were probed
+    found: Mapping[str, Any]  # of `Gate.judge`
 
     @property
     def verdict(self) -> str:
@@ -181,7 +176,6 @@ def compare_study(
     """The verdict on each method's newest model against its previous one, on the newest interval.
 
     Args:
-      root: folder of `ckl temporalwiki`.
       condition: of `parse`.
       methods: which; () is all.
 

@@ -71,7 +71,6 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     """Writes the report of a folder of `ckl temporalwiki` and prints its tables.
 
     Args:
-      root: the folder.
       out_dir: gets the files; None is `root`.
 
     Returns:
@@ -174,7 +173,6 @@ class Column:
     """A column that a table of methods has for each interval.
 
     Attributes:
-      name: in its header.
       of: (row of a method, interval): its number, see `tables.Perplexities.cell`, or None.
       shown: makes a cell of it.
       ranked: whether the lowest perplexities are marked.
@@ -194,7 +192,6 @@ def by_interval(
     """Tables with a row for each method, of as many intervals as a page is wide.
 
     Args:
-      study: for its intervals.
       rows: of methods.
       columns: of each interval.
       beside: whether the paper's numbers stand beside ours, those of its k-th update beside the

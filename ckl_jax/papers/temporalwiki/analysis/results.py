@@ -34,8 +34,6 @@ class Model:
     Attributes:
       method: how it was made; "initial" for the one before any update.
       interval: the last that it was updated by; "" for Initial.
-      path: its MODEL_DIR.
-      summary: of its training.
       losses: {(interval, class): losses of the facts}, and of the kinds of changed facts.
     """
 
@@ -48,20 +46,13 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """All models of a folder.
-
-    Attributes:
-      root: the folder.
-      settings: what its record says.
-      intervals: names, "20210801-20210901", in order.
-      initial: the model before any update.
-      models: {method: {interval: model}}, of those that are trained and probed.
-    """
+    """All models of a folder."""
 
     root: Path
-    settings: Mapping[str, Any]
-    intervals: tuple[str, ...]
-    initial: Model
+    settings: Mapping[str, Any]  # what its record says
+    intervals: tuple[str, ...]  # names, "20210801-20210901", in order
+    initial: Model  # the model before any update
+    # {method: {interval: model}}, of those that are trained and probed
     models: Mapping[str, Mapping[str, Model]]
 
     @property
@@ -96,7 +87,6 @@ def load(root: str | Path, trained: bool = True) -> Study:
     """Reads a folder of `ckl temporalwiki`, finished or not.
 
     Args:
-      root: the folder.
       trained: whether its Initial model must be there; else `initial` may be None.
 
     Raises:

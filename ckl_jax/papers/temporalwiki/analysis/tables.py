@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.perplexity import (
-    average,
-    bootstrap,
-    estimate,
-    perplexity,
-    rounded,
-    score,
-)
+from ckl_jax.analysis.perplexity import average, bootstrap, estimate, perplexity, rounded, score
 from ckl_jax.analysis.rows import EVAL, Run, training_flops
 from ckl_jax.analysis.statistics import SAMPLES, interval
 from ckl_jax.data.facts.fact_files import CLASSES

@@ -25,11 +25,7 @@ Texts = dict[str, dict[str, Losses]]  # task -> group -> columns, a text each
 
 
 def as_columns(rows: Iterable[Mapping[str, Any]]) -> Texts:
-    """The losses of rows by task and group.
-
-    Raises:
-      UserError: a loss is not finite.
-    """
+    """The losses of rows by task and group; raises `UserError` if a loss is not finite."""
     columns: dict[tuple[str, str], list] = {}
     for row in rows:
         for group, values in row["losses"].items():
@@ -70,7 +66,6 @@ def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
     """The losses of a MODEL_DIR or EVAL_OUTPUT_DIR at a step.
 
     Args:
-      folder: of the run.
       step: None is the last one that was evaluated.
 
     Raises:

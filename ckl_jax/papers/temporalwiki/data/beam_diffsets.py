@@ -31,14 +31,11 @@ Ids = Sequence[tuple[int, int | None]]
 
 
 def build(todo: Plan, arguments: str = "") -> dict[str, Any]:
-    """Builds a diffset, or its missing shards.
+    """Builds a diffset, or its missing shards; returns the manifest, as `diffsets.build`.
 
     Args:
       todo: what `diffsets.plan` made; every worker can read its dumps and write to its folder.
       arguments: of the pipeline, see `beam_runs.new_pipeline`.
-
-    Returns:
-      The manifest, as `diffsets.build`.
 
     Raises:
       UserError: bad dumps, a page id that is in a dump twice, bad arguments.

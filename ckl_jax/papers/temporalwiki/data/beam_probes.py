@@ -49,15 +49,12 @@ class Part:
 
 
 def build(job: Job, arguments: str = "", **ends: Any) -> dict[str, Any]:
-    """Builds the probes.
+    """Builds the probes; returns the manifest, as `probes.build`.
 
     Args:
       job: see `probes.build`; every worker can read its inputs and write to its folder.
       arguments: of the pipelines, see `beam_runs.new_pipeline`.
       ends: `fix_point`, `keep`, `light_tuning` of `probes.build`.
-
-    Returns:
-      The manifest, as `probes.build`.
 
     Raises:
       UserError: bad input, bad arguments; the first pipeline is kept once it is finished.
@@ -280,12 +277,7 @@ def _texts(beam, pipeline, job: Job) -> None:
         "texts": (read.texts, changed) | "Texts" >> beam.Flatten(),
     }
     aligned = beam_runs.outputs(
-        beam,
-        by_page | "Of a page" >> beam.CoGroupByKey(),
-        "Align",
-        align,
-        job,
-        to=("rows", COUNTS),
+        beam, by_page | "Of a page" >> beam.CoGroupByKey(), "Align", align, job, to=("rows", COUNTS)
     )
     _write(beam, pipeline, aligned.rows, job, "aligned")
     beam_runs.write_counts(beam, [read[COUNTS], aligned[COUNTS]], "Counts", _counts(job, "aligned"))

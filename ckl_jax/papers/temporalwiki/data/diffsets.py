@@ -89,8 +89,6 @@ class Plan:
 
     Attributes:
       old, new: the dumps; `old` None is nothing.
-      options: of the comparison.
-      out: folder.
       shards: ranges of page ids, or (unsorted) numbers of buckets with None.
     """
 
@@ -179,19 +177,14 @@ def plan(
 
 
 def build(
-    todo: Plan,
-    workers: int = 1,
-    part: tuple[int, int] = (0, 1),
-    progress: Progress = no_progress,
+    todo: Plan, workers: int = 1, part: tuple[int, int] = (0, 1), progress: Progress = no_progress
 ) -> dict[str, Any] | None:
     """Builds a diffset, or continues an unfinished one.
 
     Args:
       todo: what `plan` made.
-      workers: processes.
       part: (i, N): only the shards whose number modulo N is i; machines that share the folder can
         so divide the work.
-      progress: called as shards are finished.
 
     Returns:
       The manifest; None if shards of other parts are not finished.
@@ -313,11 +306,7 @@ def _side(todo: Plan, side: str, dump: Dump, shard: int) -> Iterator[Page]:
 
 
 def _sorted_bucket(path: Path, dump: str | os.PathLike) -> Iterator[Page]:
-    """Yields the pages of a bucket by id.
-
-    Raises:
-      UserError: an id is there twice.
-    """
+    """Yields the pages of a bucket by id; raises `UserError` if an id is there twice."""
     last = None
     pages = (Page(**row) for row in read_jsonl(path))
     for page in sorted(pages, key=lambda p: p.id):

@@ -33,7 +33,6 @@ class Span:
     """A part of a dump.
 
     Attributes:
-      path: its file.
       start, stop: bytes of the compressed file; `stop` None is the end.
       first: no page of it has a smaller id.
     """
@@ -46,21 +45,13 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Dump:
-    """A pages-articles dump: its files, its site information, its spans in order of page ids.
+    """A pages-articles dump: its files, its site information, its spans in order of page ids."""
 
-    Attributes:
-      path: file or folder, as given.
-      date: "20150112", from the name; "" if it has none.
-      wiki: "enwiki", as it says itself, else from the name; "" if neither does.
-      site: of its first file.
-      spans: at least one.
-    """
-
-    path: str
-    date: str
-    wiki: str
-    site: SiteInfo
-    spans: tuple[Span, ...]
+    path: str  # file or folder, as given
+    date: str  # "20150112", from the name; "" if it has none
+    wiki: str  # "enwiki", as it says itself, else from the name; "" if neither does
+    site: SiteInfo  # of its first file
+    spans: tuple[Span, ...]  # at least one
 
     @property
     def name(self) -> str:
@@ -232,11 +223,7 @@ def _sizes(spans: Sequence[Span]) -> Iterator[int]:
 
 
 def check_pair(old: Dump, new: Dump) -> None:
-    """Checks that two dumps are of the same wiki and in chronological order.
-
-    Raises:
-      UserError: they are not.
-    """
+    """Raises `UserError` unless two dumps are of the same wiki and in chronological order."""
     check_wikis(old, new)
     if old.date and new.date and old.date >= new.date:
         relation = "of the same date as" if old.date == new.date else "newer than"

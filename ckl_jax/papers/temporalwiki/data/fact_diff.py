@@ -24,18 +24,12 @@ WIKIMEDIA_ITEMS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class FactChange:
-    """A fact of one item and its class.
+    """A fact of one item and its class."""
 
-    Attributes:
-      kind: its class, or `LATE`; the paper's CHANGED is updated and new.
-      relation: property.
-      object: item.
-      old: of an updated fact, the items that the relation named before and names no more.
-    """
-
-    kind: str
-    relation: str
-    object: str
+    kind: str  # its class, or `LATE`; the paper's CHANGED is updated and new
+    relation: str  # property
+    object: str  # item
+    # of an updated fact, the items that the relation named before and names no more
     old: tuple[str, ...] = ()
 
 
@@ -91,7 +85,6 @@ def classify_current(
     old dump stated, without the best rank.
 
     Args:
-      old, new: statements.
       days: of the dumps, YYYY-MM-DD, "" where unknown.
     """
     before, after = (

@@ -16,7 +16,7 @@ Keys = tuple[str, str]
 
 
 def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int = 0) -> list[Probe]:
-    """Samples facts with the probes' relations in the probes' proportions.
+    """Samples facts with the probes' relations in the probes' proportions, ordered by ids.
 
     No subject occurs twice, and none has a relation that is probed of it. Filters 1 and 2 of
     the probes hold. Where a relation has too few facts, others take their place by lot.
@@ -25,10 +25,6 @@ def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int =
       pool: candidates, read once; the memory for them is `count` facts for each relation.
       probes: after all filters.
       count: how many to draw; fewer if there are no more.
-      seed: of the lot.
-
-    Returns:
-      The facts, ordered by ids.
     """
     if not probes:
         return []
@@ -61,9 +57,7 @@ def quotas(sizes: collections.Counter[str], count: int) -> dict[str, int]:
 def _lots(
     pool: Iterable[Probe], probed: set[Keys], wanted: dict[str, int], count: int, seed: int
 ) -> dict[str, list[tuple[int, Probe]]]:
-    """The first facts of each relation with their random keys, which depend on fact and seed
-    only.
-    """
+    """The first facts of each relation with their random keys, functions of fact and seed."""
     heaps: dict[str, list] = {relation: [] for relation in wanted}
     for probe in map(without_commas, pool):
         heap = heaps.get(probe.relation)

@@ -24,15 +24,12 @@ _HASHES = 2**63
 
 
 def remaining(text: str, new: Iterable[dict[str, Any]], split: Split) -> str:
-    """The text of a page without the new text that the diffset lists.
+    """The text of a page without the new text that the diffset lists; "" if nothing is left.
 
     Args:
       text: of the page, a paragraph a line.
       new: the diffset's records of the page: `kind` and `text`.
       split: paragraph -> sentences.
-
-    Returns:
-      "" if nothing is left.
     """
     records = [r for r in new if r["kind"] not in (DELETED, DELETED_PAGE)]
     if not records:
@@ -96,8 +93,6 @@ def write_nondiffset(
       diffset: folder of `ckl data diffsets`, of the same new dump.
       out: JSONL(.gz) file to write.
       fraction: of the pages to take, by a hash of `seed` and the page's id.
-      seed: of that.
-      language: of the sentences.
       record_limit: bytes of a line of `snapshot` at most.
 
     Returns:

@@ -46,10 +46,8 @@ def write_snapshots(
     Args:
       documents: in any order; of each id, the newest version up to a date counts.
       facts: with the dates between which they hold, or at which they were seen.
-      out: folder to write.
       dates: of the snapshots, YYYY-MM-DD; () is all dates of documents.
       complete: whether the newest date of documents has all of them: what is missing is gone.
-      progress: called as snapshots are written.
 
     Returns:
       The manifest: for each date its two files, and how many pages and items they have.

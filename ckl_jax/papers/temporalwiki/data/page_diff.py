@@ -18,24 +18,15 @@ OF_TEXT = "text: "  # how the names of counts of templates begin
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """Which pages count and how they are compared.
+    """Which pages count and how they are compared."""
 
-    Attributes:
-      language: of the sentences.
-      dropped_links: `SiteInfo.dropped_links`.
-      templates: (name, pattern), of the user's (`inline_templates.read_table`).
-      namespaces: whose pages count.
-      disambiguation: whether pages that list the meanings of their title count.
-      legacy: the released function in place of Algorithm 1.
-      deletions: also say what is gone.
-    """
-
-    language: str = "en"
-    dropped_links: frozenset[str] | None = None
-    namespaces: tuple[int, ...] = (0,)
-    disambiguation: bool = False
-    legacy: bool = False
-    deletions: bool = False
+    language: str = "en"  # of the sentences
+    dropped_links: frozenset[str] | None = None  # `SiteInfo.dropped_links`
+    namespaces: tuple[int, ...] = (0,)  # whose pages count
+    disambiguation: bool = False  # whether pages that list the meanings of their title count
+    legacy: bool = False  # the released function in place of Algorithm 1
+    deletions: bool = False  # also say what is gone
+    # (name, pattern), of the user's (`inline_templates.read_table`)
     templates: tuple[tuple[str, str], ...] = ()
 
 

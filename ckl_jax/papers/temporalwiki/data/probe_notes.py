@@ -62,9 +62,6 @@ def emptied(
     Nor is one due on deleted or ended facts of a diffset that keeps no deletions.
 
     Args:
-      job: of the run.
-      title: of the set.
-      kinds: its classes.
       steps, filters: how many facts there were after each; of `probe_stages` and `probe_filters`.
     """
 

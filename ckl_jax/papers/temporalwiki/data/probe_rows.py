@@ -125,9 +125,7 @@ def check_pages(job: Job, counts: Mapping[str, int]) -> None:
 
 
 def check_revisions(job: Job, counts: Mapping[str, int]) -> None:
-    """Raises `UserError` if, by these counts, items of the new dump are older than in the old
-    one.
-    """
+    """Raises `UserError` if, by these counts, items of the new dump are older than the old ones."""
     if counts.get("revisions backward", 0) > counts.get("revisions forward", 0):
         raise UserError(
             f"Most items have an older revision in {job.new} than in {job.old}; give the older "
@@ -251,7 +249,6 @@ def probe_of(
       answer: label of the object.
       old_objects: labels, of which empty ones are left out.
       types: labels of what subject and object are instances of.
-      counts: of the step.
     """
     kind, subject, name, page, relation, item, _ = row
     texts = {"subject": name, "relation": relations.get(relation, ""), "object": answer}

@@ -58,11 +58,7 @@ def build(
     """Builds the probes, or continues an unfinished build.
 
     Args:
-      job: inputs and options.
-      workers: processes.
-      progress: called as work is done.
       fix_point: repeat the third filter until it holds of what is left.
-      keep: keep the intermediate files.
       light_tuning: draw so many further facts of each class, to tune a model on; see
         `light_tuning.draw`. They need not be named in a text.
       steps: what makes the rows and the aligned ones of a run.

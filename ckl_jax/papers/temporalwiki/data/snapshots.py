@@ -21,19 +21,12 @@ _WIKIDATA = re.compile(r".*(wikidata|-all).*\.json(\.gz|\.bz2)?")
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """Two dumps.
+    """Two dumps."""
 
-    Attributes:
-      date: of the Wikipedia dump, YYYYMMDD.
-      wikipedia: file, or folder of the parts of one dump; "" if it is not there.
-      wikidata: file; "" if it is not there.
-      was: what `describe` said of dumps that have been deleted since; "" of others.
-    """
-
-    date: str
-    wikipedia: str
-    wikidata: str
-    was: str = ""
+    date: str  # of the Wikipedia dump, YYYYMMDD
+    wikipedia: str  # file, or folder of the parts of one dump; "" if it is not there
+    wikidata: str  # file; "" if it is not there
+    was: str = ""  # what `describe` said of dumps that have been deleted since; "" of others
 
     def describe(self) -> str:
         """Date, and names and sizes of its files, which identify it."""
@@ -142,11 +135,7 @@ def _one(path: str | os.PathLike, kind: str, files: list[Path]) -> Path:
 
 
 def check_series(snapshots: Sequence[Snapshot]) -> None:
-    """Checks that snapshots are in order and of one wiki.
-
-    Raises:
-      UserError: they do not.
-    """
+    """Raises `UserError` unless snapshots are in order and of one wiki."""
     if len(snapshots) < 2:
         raise UserError(
             "There is one snapshot only; give two or more, in the order of their dates."

@@ -53,50 +53,33 @@ _SITE_FIELDS = {"sitename", "dbname", "base", "generator"}
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """One page with its last revision in the dump.
+    """One page with its last revision in the dump."""
 
-    Attributes:
-      id, title, namespace: of the page; namespace 0 are articles.
-      redirect: title of its target; "" if it is not a redirect.
-      revision: id of the revision.
-      timestamp: of the revision, ISO 8601.
-      sha1: of the text, base 36; "" if the dump has none.
-      model: of the text: "wikitext", "text", "json", "css", ...
-      text: of the revision.
-      line: of the dump's XML where the page begins.
-    """
-
+    # id, title, namespace: of the page; namespace 0 are articles
     id: int
     title: str
     namespace: int = 0
-    redirect: str = ""
-    revision: int = 0
-    timestamp: str = ""
-    sha1: str = ""
-    model: str = WIKITEXT
+    redirect: str = ""  # title of its target; "" if it is not a redirect
+    revision: int = 0  # id of the revision
+    timestamp: str = ""  # of the revision, ISO 8601
+    sha1: str = ""  # of the text, base 36; "" if the dump has none
+    model: str = WIKITEXT  # of the text: "wikitext", "text", "json", "css", ...
     text: str = ""
-    line: int = 0
+    line: int = 0  # of the dump's XML where the page begins
 
 
 @dataclasses.dataclass(frozen=True)
 class SiteInfo:
-    """A dump's description of its wiki; old dumps may have none.
+    """A dump's description of its wiki; old dumps may have none."""
 
-    Attributes:
-      dbname: "enwiki".
-      base: URL of the main page.
-      sitename, generator: as given.
-      language: "en".
-      version: of the export format.
-      namespaces: number by name.
-    """
-
-    dbname: str = ""
-    base: str = ""
+    dbname: str = ""  # "enwiki"
+    base: str = ""  # URL of the main page
+    # sitename, generator: as given
     sitename: str = ""
     generator: str = ""
-    language: str = ""
-    version: str = ""
+    language: str = ""  # "en"
+    version: str = ""  # of the export format
+    # number by name
     namespaces: dict[str, int] = dataclasses.field(default_factory=lambda: dict(_NAMESPACES))
 
     @property
@@ -118,11 +101,7 @@ class SiteInfo:
 
 
 def read_site(path: str | os.PathLike) -> SiteInfo:
-    """Reads the head of a dump.
-
-    Raises:
-      UserError: it is not an XML dump.
-    """
+    """Reads the head of a dump; raises `UserError` if it is not an XML dump."""
     parser = _Parser(path)
     for block in read_blocks(path):
         parser.feed(block)
@@ -134,10 +113,7 @@ def read_site(path: str | os.PathLike) -> SiteInfo:
 
 
 def read_pages(
-    path: str | os.PathLike,
-    start: int = 0,
-    stop: int | None = None,
-    site: SiteInfo | None = None,
+    path: str | os.PathLike, start: int = 0, stop: int | None = None, site: SiteInfo | None = None
 ) -> Iterator[Page]:
     """Yields the pages of a dump in dump order.
 

@@ -132,7 +132,6 @@ class Extractor:
         """Returns the paragraphs, with single blanks; none is empty.
 
         Args:
-          wikitext: of a page.
           cache: results by section, which two versions of a page mostly share.
         """
         paragraphs: list[str] = []
