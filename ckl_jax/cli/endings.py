@@ -54,6 +54,9 @@ def run(name: str, job: Callable[[], int]) -> int:
         complain(f"{name}: Cannot write to standard output: {e.strerror}.")
         return 2
     except Exception as e:
+        if str(e).startswith("Symlink loop"):  # of Path.resolve, until Python 3.13
+            complain(f"{name}: Cannot use {str(e).rpartition(' ')[2]}: its links lead in a circle.")
+            return 2
         if is_out_of_memory(e):
             complain(f"{name}: A device has too little memory; use shorter texts, or fewer.")
             return 2
