@@ -39,7 +39,8 @@ def select(paths: Sequence[str], patterns: Sequence[str]) -> list[bool]:
         # A misspelt pattern would otherwise train, or freeze, something else than it says.
         if not hits:
             raise UserError(
-                f"Pattern {pattern!r} matches none of the {len(paths)} parameter paths."
+                f"Pattern {pattern!r} matches none of the {len(paths)} parameter paths, such as "
+                f"{', '.join(sorted(paths)[:: max(1, len(paths) // 3)][:3])}."
                 f"{nearest(regex.pattern, paths)}"
             )
         for i in hits:
