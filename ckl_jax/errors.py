@@ -25,6 +25,12 @@ class UserError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
+def refuse_unknown(name: str, choices: Iterable[str], said: str) -> None:
+    """Raises `UserError` unless `name` is one of `choices`: `said`, them all, and the nearest."""
+    if name not in choices:
+        raise UserError(f"{said} {', '.join(choices)}.{nearest(name, choices)}")
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the choice nearest to `name`, or "" if none is near."""
     match = nearest_name(name, choices)
