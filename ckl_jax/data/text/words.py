@@ -4,7 +4,7 @@ import functools
 import importlib.metadata
 from collections.abc import Callable
 
-from ckl_jax.errors import UserError, refuse_unknown
+from ckl_jax.errors import if_missing, refuse_unknown
 
 
 class Tokenizer:
@@ -36,13 +36,11 @@ def make_tokenizer(name: str, language: str = "en") -> Tokenizer:
 
 
 def _moses(language: str) -> Tokenizer:
-    try:
+    with if_missing(
+        "Tokenising needs the package 'sacremoses': pip install 'ckl-jax[text]', or give "
+        "tokenised text and --tokenizer none."
+    ):
         from sacremoses import MosesTokenizer
-    except ImportError as e:
-        raise UserError(
-            "Tokenising needs the package 'sacremoses': pip install 'ckl-jax[text]', or give "
-            "tokenised text and --tokenizer none."
-        ) from e
     moses = MosesTokenizer(language)
 
     def words(line: str) -> str:
