@@ -7,7 +7,7 @@ until a model is queried or trained.
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
 Folder = str | os.PathLike
 
 
-def load(folder: Folder) -> "Run | Update | Updates | Staleness | Intervals":
+@checks.typed
+def load(
+    folder: Folder, trusted: Sequence[str] = ()
+) -> "Run | Update | Updates | Staleness | Intervals":
     """Opens what a command has written.
 
     Args:
       folder: a MODEL_DIR of `t5x train` that was probed; the --out of `ckl update`, or one update
         in it; that of `ckl mind-the-gap` or `ckl temporalwiki`.
+      trusted: modules of yours that the run's gin file may import when its model is queried.
 
     Raises:
       UserError: it is none of these, or damaged.
@@ -49,7 +53,7 @@ def load(folder: Folder) -> "Run | Update | Updates | Staleness | Intervals":
         return Update(path)
     if is_study(path) and (path / "results.json").is_file():
         return Staleness(files.read_json_object(path / "results.json", files.ANY_NUMBER))
-    run = Run(path)
+    run = Run(path, trusted=trusted)
     _ = run._run  # says what is wrong with it, if anything is
     return run
 
@@ -66,6 +70,9 @@ class Model:
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, **settings: Any):
+        from ckl_jax.papers.lm_pub_quiz.settings import Scoring
+
+        checks.settings(type(self).__name__, Scoring, settings)
         self._source, self._tokenizer, self._options = model, tokenizer, settings
 
     @functools.cached_property
@@ -74,6 +81,7 @@ class Model:
 
         return Evaluator.from_model(self._source, self._tokenizer, **self._options)
 
+    @checks.typed
     def ask(self, text: str, *, length: int = 10, beams: int = 2) -> str:
         """What the model writes in place of the blank, or behind a text without one.
 
@@ -82,18 +90,18 @@ class Model:
           length: tokens of the answer, at most.
           beams: of the search.
         """
+        from ckl_jax.papers.lm_pub_quiz.ranking import readable
         from ckl_jax.probes.closed_book import answer
 
-        _require_text(text)
-        scorer = self._evaluator.scorer
-        with self._evaluator.on_mesh():
+        with readable(text), self._evaluator.on_mesh():
+            scorer = self._evaluator.scorer
             return answer(scorer.model, scorer.params, text, length, beams)
 
     def log_prob(self, text: str) -> float:
         """The log probability of a text, in nats; of a decoder without BOS, from its 2nd token."""
-        _require_text(text)
         return self._evaluator.evaluate_item("[Y]", [text], capitalize=False)[0]
 
+    @checks.typed
     def rank(self, question: str, answers: "Sequence[str] | Relation") -> "pandas.DataFrame":
         """Answers by the probability of the sentence with each, best first (LM-PUB-QUIZ).
 
@@ -111,15 +119,16 @@ class Model:
         from ckl_jax.data.facts.relational import Relation
 
         if isinstance(answers, Relation):
-            first, answers = answers.templates[0], answers.answer_labels
-            sums = self._evaluator.evaluate_item(first, answers, question)
-        elif isinstance(answers, str) or len(answers) < 2:
-            raise UserError("Give a list of two answers or more to choose from, or a relation.")
+            statement, subject = answers.templates[0], question
+            options, capitalize = list(answers.answer_labels), True
         else:
-            _require_text(question, *answers)
-            statement = normalize_blank(question, "rank()").replace(BLANK, "[Y]")
-            sums = self._evaluator.evaluate_item(statement, answers, capitalize=False)
-        table = pandas.DataFrame({"answer": list(answers), "log_prob": sums})
+            listed = isinstance(answers, Iterable) and not isinstance(answers, str)
+            statement, subject = normalize_blank(question, "rank()").replace(BLANK, "[Y]"), ""
+            options, capitalize = list(answers) if listed else [], False
+        if len(options) < 2:
+            raise UserError("Give a list of two answers or more to choose from, or a relation.")
+        sums = self._evaluator.evaluate_item(statement, options, subject, capitalize=capitalize)
+        table = pandas.DataFrame({"answer": options, "log_prob": sums})
         return table.sort_values("log_prob", ascending=False, ignore_index=True, kind="stable")
 
     def __repr__(self) -> str:
@@ -136,8 +145,8 @@ class Run(Model):
       plot: its figures, `Plots`.
     """
 
-    def __init__(self, folder: Folder):
-        super().__init__(folder)
+    def __init__(self, folder: Folder, **settings: Any):
+        super().__init__(folder, **settings)
         self.path = Path(folder)
         self.is_finished = (self.path / "summary.json").is_file()
         self.plot = Plots(self.path)
@@ -180,11 +189,11 @@ class Run(Model):
         ]
         return pandas.concat(tables, ignore_index=True)
 
-    def ledger(self, initial: Folder | None = None) -> "pandas.DataFrame":
+    def ledger(self, initial: "Folder | Run | None" = None) -> "pandas.DataFrame":
         """The `rows` of the last evaluation with the state of each fact (`analysis.ledger`).
 
         Args:
-          initial: MODEL_DIR of the model before; None is what this run began with.
+          initial: run or MODEL_DIR of the model before; None is what this run began with.
 
         Raises:
           UserError: that is not known, or was evaluated on other items.
@@ -193,6 +202,8 @@ class Run(Model):
 
         from ckl_jax.analysis.ledger import rows
 
+        initial = getattr(initial, "path", initial)
+        checks.require_type(Folder | None, initial=initial)
         return pandas.DataFrame(rows(self.path, None if initial is None else Path(initial)))
 
     def metrics(self) -> "pandas.DataFrame":
@@ -274,6 +285,8 @@ def _panels(draw: Callable, probes: Sequence[str], probe: str | None, ax: "Axes 
     if not probes or probe not in (None, *probes):
         known = ", ".join(filter(None, probes)) or "none"
         raise UserError(f"There is nothing of this to draw; probes that can be drawn: {known}.")
+    if ax is not None and not hasattr(ax, "plot"):
+        raise UserError(f"ax is {ax!r}; give Axes of matplotlib.")
     # An `ax` has room for one.
     chosen = [probe] if probe is not None else probes[:1] if ax is not None else probes
     with figures.style():
@@ -429,7 +442,11 @@ class Updates(Sequence[Update]):
         return _html(self, self.history())
 
 
-def compare(runs: "Folder | Sequence[Folder | Run]", metric: str = "em") -> "pandas.DataFrame":
+Runs = Folder | Run | Sequence[Folder | Run]
+
+
+@checks.typed
+def compare(runs: Runs, metric: str = "em") -> "pandas.DataFrame":
     """The main table of CKL: a row for each run, scores in percent with intervals, and FUAR.
 
     Args:
@@ -466,14 +483,16 @@ def compare(runs: "Folder | Sequence[Folder | Run]", metric: str = "em") -> "pan
     return pandas.DataFrame.from_dict(found, orient="index").rename_axis("run")
 
 
-def _study(runs: Any) -> "Study":
+def _study(runs: Runs) -> "Study":
     from ckl_jax.analysis.report import find_runs
     from ckl_jax.analysis.study import load_study
 
-    several: Any = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
+    checks.require_type(Runs, runs=runs)
+    several = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
     return load_study(find_runs([getattr(run, "path", run) for run in several]))
 
 
+@checks.typed
 def probe(
     model: Any,
     dataset: "Folder | Dataset" = "BEAR",
@@ -497,7 +516,7 @@ def probe(
     from ckl_jax.papers.lm_pub_quiz import probe as job
 
     chosen = (templates,) if isinstance(templates, int) else templates and tuple(templates)
-    options = _settings("probe", job.Settings, {**settings, "templates": chosen})
+    options = checks.settings("probe", job.Settings, {**settings, "templates": chosen})
     if isinstance(model, Model):
         model, tokenizer = model._source, tokenizer or model._tokenizer
     data = dataset if isinstance(dataset, Dataset) else Dataset.from_path(dataset)
@@ -506,6 +525,7 @@ def probe(
         return job.probe(model, data, options, show, tokenizer)
 
 
+@checks.typed
 def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
     """Trains in this process, as `t5x train` does; raises `UserError`.
 
@@ -519,11 +539,13 @@ def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
 
     names = [gin_files] if isinstance(gin_files, str) else list(gin_files)
     bound = {b.name: b.value for b in gin_config.read(names).scan.bindings}
-    folder = {**bound, **macros}["MODEL_DIR"]
+    folder = {**bound, **macros}.get("MODEL_DIR")
+    checks.require_text(MODEL_DIR=folder)
     t5x.run(list(subprocess_runs.t5x("train", names, {"MODEL_DIR": folder, **macros})[3:]))
     return Run(folder)
 
 
+@checks.typed
 def diffsets(old: Folder | None, new: Folder, out: Folder, **options: Any) -> dict[str, Any]:
     """Writes the new text between two Wikipedia dumps; returns the manifest, with its counts.
 
@@ -534,11 +556,12 @@ def diffsets(old: Folder | None, new: Folder, out: Folder, **options: Any) -> di
     from ckl_jax.cli.work import count_workers
     from ckl_jax.papers.temporalwiki.data import diffsets as job
 
-    todo = job.plan(old, new, out, _settings("diffsets", job.Options, options))
+    todo = job.plan(old, new, out, checks.settings("diffsets", job.Options, options))
     with ProgressLine() as progress:
         return job.build(todo, count_workers(0), progress=progress) or {}
 
 
+@checks.typed
 def splits(documents: Folder, out: Folder, **options: Any) -> "pandas.DataFrame":
     """Writes TIME-STRATIFIED and CONTROL splits of dated text; returns a row for each split.
 
@@ -550,12 +573,13 @@ def splits(documents: Folder, out: Folder, **options: Any) -> "pandas.DataFrame"
     from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.papers.mind_the_gap.data import split_files, time_splits
 
-    wanted = _settings("splits", time_splits.Options, options)
+    wanted = checks.settings("splits", time_splits.Options, options)
     with ProgressLine() as progress:
         (made,) = split_files.split(documents, out, wanted, progress=progress)
     return pandas.DataFrame.from_dict(made["counts"], orient="index").rename_axis("split")
 
 
+@checks.typed
 def staleness(
     models: Mapping[str, Folder],
     documents: Folder | None = None,
@@ -579,12 +603,13 @@ def staleness(
     scoring = {name: options.pop(name) for name in names & options.keys()}
     scoring |= {"documents": None if documents is None else str(documents)}
     given = {"models": {name: str(place) for name, place in models.items()}, **options}
-    study = _settings("staleness", job.StalenessStudy, given)
+    study = checks.settings("staleness", job.StalenessStudy, given)
     with ProgressLine() as progress:
         study = word_scores.score_models(study, settings.Scoring(**scoring), Path(out), progress)
     return Staleness(job.compute(study))
 
 
+@checks.typed
 def update(
     model: Folder | None = None, *, documents: Folder, out: Folder, **settings: Any
 ) -> Update:
@@ -603,27 +628,13 @@ def update(
     from ckl_jax.updates import job
 
     given = {"model": None if model is None else str(model), "documents": str(documents)}
-    options = _settings("update", job.Update, {**given, "out": str(out), **settings})
+    options = checks.settings("update", job.Update, {**given, "out": str(out), **settings})
     with ProgressLine() as progress:
         job.update(options, progress)
     done = Updates(out)
     if not done:
         raise UserError(f"{documents} has nothing to learn, and {out} no update yet.")
     return done[-1]
-
-
-def _require_text(*values: Any) -> None:
-    if others := [value for value in values if not isinstance(value, str)]:
-        raise UserError(f"{others[0]!r} is no text; give one in quotation marks.")
-
-
-def _settings(function: str, cls: Any, given: Mapping[str, Any]) -> Any:
-    known = {field.name for field in dataclasses.fields(cls)}
-    if unknown := sorted(given.keys() - known):
-        raise UserError(
-            f"{function}() has no {unknown[0]!r}; there are {', '.join(sorted(known))}."
-        )
-    return cls(**given)
 
 
 def _html(repr_text: Any, table: "pandas.DataFrame | None") -> str:

@@ -1,8 +1,13 @@
 """Checks of single settings: each complaint names the setting and the value it has."""
 
+import functools
+import inspect
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,10 +127,19 @@ def require_bool(**values: Any) -> None:
 
 
 def require_folder(**values: Any) -> None:
-    """Raises `UserError` for a path among `values` that is a file; folders need not exist."""
+    """Raises `UserError` for a path among `values` that can be no folder; it need not exist."""
     for name, value in values.items():
         if os.path.isfile(value):
             raise UserError(f"{name} is {value}, which is a file; give a folder.")
+        for path in (Path(value), *Path(value).parents):
+            if path.is_symlink() and not path.exists():
+                raise UserError(
+                    f"{name} is {value}, but the link {path} leads nowhere; choose another."
+                )
+            if os.path.lexists(path):
+                if not path.is_dir():
+                    raise UserError(f"{name} is {value}, but {path} is no folder; choose another.")
+                break
 
 
 def require_text(**values: Any) -> None:
@@ -180,3 +194,77 @@ def require_lengths_of(probes: Iterable[str], minimum: int, **values: Any) -> No
             if length is None:
                 raise UserError(f"{name}[{probe!r}] is None; give a whole number.")
             require_int(minimum, **{f"{name}[{probe!r}]": length})
+
+
+_MODULE = re.compile(r"\b(collections\.abc|typing|os)\.")
+
+
+def require_type(hint: Any, **values: Any) -> None:
+    """Raises `UserError` for a value that is not of the type `hint`."""
+    import typeguard
+
+    for name, value in values.items():
+        try:
+            every = typeguard.CollectionCheckStrategy.ALL_ITEMS
+            typeguard.check_type(value, hint, collection_check_strategy=every)
+        except typeguard.TypeCheckError:
+            shown = hint.__name__ if isinstance(hint, type) else _MODULE.sub("", str(hint))
+            what = repr(value) if len(repr(value)) < 60 else f"a {type(value).__name__}"
+            raise UserError(f"{name} is {what}; give {shown}.") from None
+
+
+_F = typing.TypeVar("_F", bound=Callable)
+
+
+def typed(function: _F) -> _F:
+    """Makes a function refuse arguments of other types than its annotations, if these are no text.
+
+    Raises:
+      UserError: by the function that is returned; see `require_type`.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            parameter = signature.parameters[name]
+            unchecked = parameter.annotation is parameter.empty, parameter.kind is _KEYWORDS
+            if not any(unchecked) and not isinstance(parameter.annotation, str):
+                where = f"{name} of {function.__name__}()"
+                require_type(parameter.annotation, **{where: value})
+        return function(*args, **kwargs)
+
+    return typing.cast(_F, call)
+
+
+_KEYWORDS = inspect.Parameter.VAR_KEYWORD
+_Settings = typing.TypeVar("_Settings")
+
+
+def settings(function: str, cls: type[_Settings], given: Mapping[str, Any]) -> _Settings:
+    """A dataclass of settings that a function was given by name.
+
+    Lists become tuples, paths text and numbers of NumPy Python's.
+
+    Raises:
+      UserError: the class has no such field, or one of another type; or what the class refuses.
+    """
+    hints = typing.get_type_hints(cls)
+    if unknown := sorted(given.keys() - hints.keys()):
+        raise UserError(
+            f"{function}() has no {unknown[0]!r}; there are {', '.join(sorted(hints))}."
+            f"{nearest(unknown[0], hints)}"
+        )
+    values = {}
+    for name, value in given.items():
+        match value:
+            case list():
+                value = tuple(value)
+            case os.PathLike():
+                value = os.fspath(value)
+            case np.generic():
+                value = value.item()
+        if not isinstance(value, Mapping):  # a class may take one for NAME=VALUE
+            require_type(hints[name], **{f"{name} of {function}()": value})
+        values[name] = value
+    return cls(**values)

@@ -41,6 +41,11 @@ def refuse_unknown(name: str, choices: Iterable[str], said: str) -> None:
         raise UserError(f"{said} {', '.join(choices)}.{nearest(name, choices)}")
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of JAX says that a device has not enough memory."""
+    return "RESOURCE_EXHAUSTED" in str(error) and "emory" in str(error)
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the choice nearest to `name`, or "" if none is near."""
     match = nearest_name(name, choices)

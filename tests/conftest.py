@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib
 import os
+import signal
 import sys
 
 import pytest
@@ -23,6 +24,9 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["PYTHONWARNINGS"] = ",".join(
     ("error", "ignore::ResourceWarning", "ignore:Sharding info not provided:UserWarning")
 )
+
+# A shell's background jobs ignore Ctrl-C, and so would the commands that tests start and stop.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # JAX frees its own garbage in each collection, so that frequent ones take a tenth of the suite.
 gc.set_threshold(100_000, 50, 100)

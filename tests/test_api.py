@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -124,6 +125,74 @@ def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
         ckl.load(tmp_path / "none")
     with pytest.raises(ckl.UserError):
         ckl.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "call, told",
+    [
+        (lambda run: ckl.load(None), "folder of load.. is None; give str . PathLike"),
+        (lambda run: ckl.load(run), "folder of load.. is a Run|is Run"),
+        (lambda run: ckl.compare(5), "runs of compare.. is 5; give"),
+        (lambda run: run.ledger(5), "initial is 5; give"),
+        (lambda run: run.plot.pareto(5), "ax is 5; give Axes of matplotlib"),
+        (lambda run: ckl.Plots(5).curves(), "runs is 5; give"),
+        (lambda run: ckl.train([]), "MODEL_DIR is None; give the name of a folder"),
+        (lambda run: ckl.train(["a.gin", 5]), "gin_files of train.. is"),
+        (lambda run: ckl.command('demo --out "'), "is no command, .*: No closing quotation"),
+        (lambda run: ckl.command(5), "5 is no command, such as 'demo --size tiny'"),
+        (lambda run: ckl.update(run.path, documents="a", out="b", since=5), "since of update.. is"),
+        (lambda run: ckl.update(run.path, documents="a", out="b", sinc="x"), "mean 'since'"),
+        (lambda run: ckl.staleness([], "a"), "models of staleness"),
+        (lambda run: ckl.Dataset.from_path(5), "path of from_path.. is 5"),
+        (lambda run: ckl.Dataset.from_name(None), "name of from_name.. is None"),
+        (lambda run: ckl.DatasetResults.from_path(5), "path of from_path.. is 5"),
+        (lambda run: ckl.probe(run, 5), "path of from_path.. is 5"),
+        (lambda run: ckl.splits(5, 5), "documents of splits.. is 5"),
+        (lambda run: ckl.diffsets(None, 5, 5), "new of diffsets.. is 5"),
+        (lambda run: ckl.Model("a", trust_imports=()), "Model.. has no 'trust_imports'"),
+        (lambda run: ckl.Model("a", batch_size="8"), "batch_size of Model.. is '8'; give int"),
+    ],
+)
+def test_values_of_other_types_are_refused(demo, call, told):
+    with pytest.raises(ckl.UserError, match=told):
+        call(ckl.load(demo / "lora"))
+
+
+def test_a_run_may_stand_for_its_folder(demo):
+    run, initial = ckl.load(demo / "lora"), ckl.load(demo / "initial")
+    assert run.ledger(initial).equals(run.ledger(demo / "initial"))
+    assert ckl.command(["ledger", str(demo / "lora")])["exit_code"] == 0
+
+
+def test_what_no_model_can_read_is_refused(llama):
+    model = ckl.Model(llama)
+    for text in ("", " ", "\ud83d", 5):
+        with pytest.raises(ckl.UserError, match="is no text|half of a surrogate pair|give Seq"):
+            model.log_prob(text)
+        with pytest.raises(ckl.UserError):
+            model.rank("Rome is a city in ____.", ["Italy", text])
+        with pytest.raises(ckl.UserError):
+            model.ask(text)
+    with pytest.raises(ckl.UserError, match="has 2000001 tokens, more than the model's 256"):
+        model.log_prob("a " * 2_000_000)
+    with pytest.raises(ckl.UserError, match="answers is 'ab'; give a list of one or more"):
+        ckl.Evaluator.from_model(llama).evaluate_item("[Y]", "ab")
+    with pytest.raises(ckl.UserError, match="bos of from_model.. is 'x'"):
+        ckl.Evaluator.from_model(llama, bos="x")
+    with pytest.raises(ckl.UserError, match="dataset of evaluate_dataset.. is None"):
+        ckl.Evaluator.from_model(llama).evaluate_dataset(None)
+    with pytest.raises(ckl.UserError, match="length of ask.. is 'long'"):
+        model.ask("Rome is", length="long")
+
+
+def test_a_text_for_which_memory_is_too_small_is_refused(llama, monkeypatch):
+    def no_room(*args, **kwargs):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+
+    model = ckl.Model(llama)
+    monkeypatch.setattr(type(model._evaluator.scorer), "token_scores", no_room)
+    with pytest.raises(ckl.UserError, match="too little memory for a text of 1,000 characters"):
+        model.log_prob("a" * 1000)
 
 
 def test_a_model_ranks_as_it_scores(llama):

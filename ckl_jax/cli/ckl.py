@@ -139,8 +139,11 @@ def _result(returned: int | dict | tuple | None) -> dict[str, Any]:
     return {"exit_code": code, **result}
 
 
-def command(line: str) -> dict[str, Any]:
-    """Runs a command of `ckl` in this process, such as "demo --size tiny".
+def command(line: str | Sequence[str]) -> dict[str, Any]:
+    """Runs a command of `ckl` in this process.
+
+    Args:
+      line: such as "demo --size tiny", or a list of its words.
 
     Returns:
       What --json prints: `exit_code`, and what the command counted, scored or wrote.
@@ -148,7 +151,12 @@ def command(line: str) -> dict[str, Any]:
     Raises:
       UserError: the words are no command, or it ends with 2.
     """
-    return _result(parse(shlex.split(line))())
+    try:
+        words = shlex.split(line) if isinstance(line, str) else [*line]
+        " ".join(words)
+    except (TypeError, ValueError) as e:
+        raise UserError(f"{line!r} is no command, such as 'demo --size tiny': {e}.") from e
+    return _result(parse(words)())
 
 
 def _as_json(value: Any) -> Any:

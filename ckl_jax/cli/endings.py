@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 
 from ckl_jax.config import user_tracebacks
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, is_out_of_memory
 
 # What Python, or JAX at every garbage collection, calls where an exception would only be printed.
 _FINALIZERS = ("__del__", "_xla_gc_callback")
@@ -54,6 +54,12 @@ def run(name: str, job: Callable[[], int]) -> int:
         complain(f"{name}: Cannot write to standard output: {e.strerror}.")
         return 2
     except Exception as e:
+        if str(e).startswith("Symlink loop"):  # of Path.resolve, until Python 3.13
+            complain(f"{name}: Cannot use {str(e).rpartition(' ')[2]}: its links lead in a circle.")
+            return 2
+        if is_out_of_memory(e):
+            complain(f"{name}: A device has too little memory; use shorter texts, or fewer.")
+            return 2
         if (report := user_tracebacks.report(e)) is None:
             raise
         *trace, sentence = report.split("\n")

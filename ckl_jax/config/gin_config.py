@@ -24,7 +24,7 @@ import gin
 
 from ckl_jax.config import gin_files, gin_scan, missing_modules, old_names, trust, user_tracebacks
 from ckl_jax.config.quiet_imports import quiet_imports
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, is_out_of_memory, nearest
 
 _running: list[Callable[..., Any]] = []
 _lent: dict[str, Callable[..., Any]] = {}
@@ -323,7 +323,7 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
                 "A value in the gin configuration calls what it is a value of; look for the @...() "
                 "that names a function above it, such as the job's own."
             ) from None
-        if "RESOURCE_EXHAUSTED" in text and "emory" in text:
+        if is_out_of_memory(e):
             raise UserError(
                 "The device has not enough memory for this run; raise NUM_MICROBATCHES, set "
                 "REMAT_POLICY='full', lower BATCH_SIZE or split the model by MESH_SHAPE "

@@ -51,7 +51,7 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
         raise UserError(
             f"Gin files that come with a model could run a stranger's code. Untrusted names in "
             f"this one: {listed}. Read it, and if the code is yours add "
-            f"--trust-imports={','.join(wanted)}."
+            f"--trust-imports={','.join(wanted)} (in Python, trusted={(*wanted,)!r})."
         )
 
 

@@ -191,6 +191,7 @@ class _Position:
         self._name = f"data_position_{{}}{part}".format
         self._made_of = hashlib.sha256(made_of.encode()).hexdigest()
         self._failed = False
+        self._newest: int | None = None  # whose checkpoint may still be written
 
     def save(self, folder: str, step: int) -> None:
         if self.iterator is None or self._failed:
@@ -202,8 +203,9 @@ class _Position:
             # Of those that are gone, and of a run that was killed in here.
             for path in files.glob(f"{folder}/{self._name('*')}*"):
                 kept = path.rsplit("/", 1)[1].split("_")[2].split("-")[0]
-                if not files.exists(f"{folder}/checkpoint_{kept}"):
+                if kept != str(self._newest) and not files.exists(f"{folder}/checkpoint_{kept}"):
                     files.remove(path)
+            self._newest = step
             files.makedirs(folder)
             prefix = f"{folder}/{self._name(step)}"
             tf.train.Checkpoint(iterator=self.iterator).write(prefix)
@@ -225,14 +227,14 @@ class _Position:
 
         prefix = f"{folder}/{self._name(step)}"
         try:
-            with tf.io.gfile.GFile(f"{prefix}.json") as f:
-                held = f.read()
+            with tf.io.gfile.GFile(f"{prefix}.json", "rb") as f:
+                held = f.read().decode(errors="replace")
             now = {"made_of": self._made_of, "tensorflow": tf.__version__}
             if held != json.dumps(now):
                 return False
             tf.train.Checkpoint(iterator=iterator).read(prefix).assert_consumed()
             return True
-        except tf.errors.OpError:
+        except (tf.errors.OpError, IndexError):  # of files that are cut off, the latter
             return False
 
 

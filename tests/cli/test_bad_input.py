@@ -57,6 +57,27 @@ def test_names_in_gin(fails):
     assert "others; see `t5x train --help`" in fails("--gin.QQQ=3")
 
 
+def test_places_that_can_hold_no_folder_are_refused_before_data_are_made(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop", "loop")
+    os.symlink("/nowhere/at/all", "astray")
+    os.mkfifo("pipe")
+    before = sorted(tmp_path.iterdir())
+    for name in ("MODEL_DIR", "INITIAL_DIR", "DATA_DIR"):
+        for value, told in (
+            ("loop", "but the link loop leads nowhere"),
+            ("astray/run", "but the link astray leads nowhere"),
+            ("pipe/run", "but pipe is no folder"),
+        ):
+            argv = ["train", "--gin_file=ckl_lora.gin", "--gin.MESH_SHAPE={'data': 4, 'model': 2}"]
+            assert sentence(capsys, [*argv, f"--gin.{name}='{value}'"]).startswith(
+                f"t5x: {name} is {value}, {told}"
+            )
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for value, message in (

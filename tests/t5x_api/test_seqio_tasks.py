@@ -218,9 +218,20 @@ def trained(world):
     return folder
 
 
-@pytest.mark.parametrize("how", ["restored", "read again"])
+def _damage(folder, how):
+    for path in Path(folder).glob("data_position_4*"):
+        content = path.read_bytes()
+        if how == "lost":
+            path.unlink()
+        elif how == "overwritten" and path.suffix == ".json":
+            path.write_bytes(b"\xff" + content)
+        elif how == "cut off" and ".data-" in path.name:
+            path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize("how", ["restored", "lost", "overwritten", "cut off"])
 def test_training_streams_and_goes_on_where_it_was(world, trained, how, monkeypatch):
-    other, again = str(world[0] / how.replace(" ", "_")), []
+    other, again = str(world[0] / how), []
     read_again = seqio_data.TaskStream._read_again
     monkeypatch.setattr(
         seqio_data.TaskStream,
@@ -228,12 +239,11 @@ def test_training_streams_and_goes_on_where_it_was(world, trained, how, monkeypa
         lambda *given: again.append(given[2]) or read_again(*given),
     )
     for steps in (4, 8):
-        if steps == 8 and how == "read again":
-            for path in Path(other).glob("data_position_4*"):
-                path.unlink()
+        if steps == 8:
+            _damage(other, how)
         macros = [("MODEL_DIR", other), ("TRAIN_STEPS", steps)]
         assert run(world, "train", "pretrain", TRAIN, macros) == 0
-    assert again == ([4] if how == "read again" else [])
+    assert again == ([] if how == "restored" else [4])
     assert Path(other, "data_position_8-00000-of-00001.json").exists()
     whole, halved = (flatten(restore_params(f"{d}/checkpoint_8")) for d in (trained, other))
     for path in whole:

@@ -79,6 +79,26 @@ def test_one_failure_ends_all(cloud):
     assert "a process ended with exit code 9; ending the others" in done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ctrl_c_waits_until_all_have_saved(cloud, number):
+    """As a terminal does, and SLURM: the signal goes to the whole process group."""
+    saving = (
+        "trap 'sleep 1; echo saved; exit 143' TERM; touch up.$$; while true; do sleep 0.1; done"
+    )
+    command = [SCRIPTS / NODE, "--cpu", "--processes=2", "--", "bash", "-c", saving, "tool"]
+    process = subprocess.Popen(
+        command, cwd=cloud.root, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 30
+    while len(list(cloud.root.glob("up.*"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    process.wait(timeout=30)
+    os.set_blocking(process.stdout.fileno(), False)  # what comes after its end is too late
+    assert process.stdout.read() == "saved\nsaved\n" and process.returncode == 143
+
+
 def test_sigterm_goes_to_all(cloud):
     env = {
         **os.environ,

@@ -107,7 +107,7 @@ trap 'kill -TERM "${running[@]}" 2>/dev/null || true' TERM INT
 # The first that fails gives the exit code; the others see it by themselves, or are ended.
 result=0 waited=0
 while ((${#running[@]})); do
-  sleep 0.5 # signals are passed on between two of these
+  sleep 0.5 || true # signals are passed on between two of these, which a terminal sends it too
   still=()
   for pid in "${running[@]}"; do
     if kill -0 "$pid" 2>/dev/null; then

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.data.facts.tables import table_files, table_rows
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import read_json
@@ -139,6 +140,7 @@ class Dataset:
     path: str | None = None
 
     @classmethod
+    @checks.typed
     def from_path(
         cls,
         path: str | os.PathLike,
@@ -185,6 +187,7 @@ class Dataset:
         )
 
     @classmethod
+    @checks.typed
     def from_name(cls, name: str, **options: Any) -> "Dataset":
         """`from_path` of a dataset in lm-pub-quiz's folder, by its name in any case.
 

@@ -170,6 +170,7 @@ def make_inputs(
     # The run reads other data: nothing of the simulated world is needed.
     if getattr(vocabulary, "path", None) != str(path):
         return None
+    checks.require_folder(DATA_DIR=data_dir, INITIAL_DIR=initial_dir or data_dir)
     world = {"WORLD_SEED": seed, "WORLD_SIZE": size, "WORLD": variant}
     _check_world(data_dir, world)
     made = (*CORPORA, *REVIEWS) if rows is None else (*rows.tasks, "d0_review")

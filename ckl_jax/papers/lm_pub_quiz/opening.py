@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
@@ -66,7 +67,7 @@ def open_scorer(folder: str | Path, **settings: Any) -> Any:
             "open_scorer takes no conditional_score, for a scorer scores every token; give it to "
             "Evaluator(scorer, conditional_score=True) or Evaluator.from_model."
         )
-    return open_model(folder, Scoring(**settings)).scorer
+    return open_model(folder, checks.settings("open_scorer", Scoring, settings)).scorer
 
 
 @contextlib.contextmanager

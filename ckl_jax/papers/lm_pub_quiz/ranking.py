@@ -21,7 +21,8 @@ from ckl_jax import __version__, checks
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.data.facts.relational import Dataset, Relation
 from ckl_jax.data.facts.statements import Statement, fill
-from ckl_jax.errors import UserError
+from ckl_jax.data.text.documents import encodable
+from ckl_jax.errors import UserError, is_out_of_memory
 from ckl_jax.files import os_errors
 from ckl_jax.papers.lm_pub_quiz import opening
 from ckl_jax.papers.lm_pub_quiz.ranking_metrics import Metric, named
@@ -53,10 +54,13 @@ class Evaluator:
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any = None, **settings: Any) -> "Evaluator":
         """The evaluator of a model; see `opening.open_model`, and `settings.Scoring`."""
-        opened = opening.open_model(model, Scoring(**settings), tokenizer)
+        opened = opening.open_model(
+            model, checks.settings("from_model", Scoring, settings), tokenizer
+        )
         conditional = settings.get("conditional_score", False)
         return cls(opened.scorer, opened.name, conditional, opened.on_mesh)
 
+    @checks.typed
     def evaluate_item(
         self,
         template: str,
@@ -74,13 +78,16 @@ class Evaluator:
           capitalize: begin the statement with a capital letter, as those of datasets do.
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
-        part = [fill(template, subject, answer, capitalize) for answer in answers]
-        with self.on_mesh():
+        if isinstance(answers, str) or not len(answers):
+            raise UserError(f"answers is {answers!r}; give a list of one or more.")
+        with readable(template, *answers), self.on_mesh():
+            part = [fill(template, subject, answer, capitalize) for answer in answers]
             found = self.scorer.token_scores(part, self.conditional_score)
         if reduction is None:
             return self._raw(found, part, len(part))[0]["pll_scores"]
         return _reduced(found, reduction).tolist()
 
+    @checks.typed
     def evaluate_dataset(
         self,
         dataset: Dataset,
@@ -153,6 +160,7 @@ class Evaluator:
             results.add(result if create_instance_table else result.without_table())
         return results
 
+    @checks.typed
     def evaluate_relation(
         self,
         relation: Relation,
@@ -272,6 +280,29 @@ class Evaluator:
             "model_family": type(self.scorer.model.config).__name__.removesuffix("Config").lower(),
             "num_params": sum(x.size for x in jax.tree.leaves(self.scorer.params)),
         }
+
+
+@contextlib.contextmanager
+def readable(*texts: Any) -> Iterator[None]:
+    """A `with` block in which a model reads texts.
+
+    Raises:
+      UserError: one is blank or no text that UTF-8 can write, or takes more memory than there is.
+    """
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f"{text!r} is no text; give one in quotation marks.")
+        if encodable(text) != text:
+            raise UserError(f"{text[:40]!r} has half of a surrogate pair, which is no character.")
+    try:
+        yield
+    except RuntimeError as e:
+        if not is_out_of_memory(e):
+            raise
+        raise UserError(
+            f"A device has too little memory for a text of {max(map(len, texts)):,} characters; "
+            "shorten it."
+        ) from e
 
 
 def _info(relation: Relation) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.data.facts.relational import MULTIPLE, SINGLE
 from ckl_jax.data.facts.tables import table_files, table_rows, write_table
 from ckl_jax.errors import UserError, nearest
@@ -262,6 +263,7 @@ class DatasetResults:
         self.relations = {relation.code: relation for relation in relations}
 
     @classmethod
+    @checks.typed
     def from_path(
         cls, path: str | os.PathLike, relation_info: Mapping[str, Mapping[str, Any]] | None = None
     ) -> "DatasetResults":

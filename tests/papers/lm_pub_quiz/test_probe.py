@@ -188,7 +188,7 @@ def test_a_folder_of_hugging_face_scores_on_all_devices(golden):
 def test_a_setting_that_a_scorer_would_ignore_is_refused(golden):
     with pytest.raises(UserError, match="give it to Evaluator.scorer, conditional_score=True."):
         open_scorer(golden / "model", conditional_score=True)
-    with pytest.raises(TypeError, match="templates"):
+    with pytest.raises(UserError, match="open_scorer.. has no 'templates'; there are batch_size"):
         open_scorer(golden / "model", templates="0")
 
 

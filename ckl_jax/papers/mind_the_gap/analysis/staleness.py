@@ -218,11 +218,12 @@ class Curve:
       positions: [N] of the bins in time; those without a word of the group are left out.
       values: [N] percent.
       low, high: [N] the 95 % interval of a bootstrap over each bin's documents; NaN of a bin where
-        one document alone has words of the group, which says nothing on the spread of documents.
+        one document alone has words of the group, which says nothing on the spread of documents:
+        lines are fitted to the other bins, where there are two or more.
       documents, words: [N] how many a bin has.
       samples: [B, N] values of each bootstrap sample.
       slopes: [B] of the line through each bootstrap sample.
-      overall: of all bins together: "value", "low", "high", NaN where each has one such document.
+      overall: of all bins together: "value", "low", "high", NaN where there is one such document.
     """
 
     labels: tuple[str, ...]
@@ -237,16 +238,22 @@ class Curve:
     overall: Mapping[str, float]
 
     @property
+    def fitted(self) -> np.ndarray:
+        """[N], which bins a line is fitted to: those with an interval, if there are two."""
+        known = ~np.isnan(self.low)
+        return known if np.count_nonzero(known) > 1 else np.ones_like(known)
+
+    @property
     def line(self) -> Line:
-        return fit_line(self.values, self.positions)
+        return fit_line(self.values[self.fitted], np.array(self.positions)[self.fitted])
 
     def as_dict(self) -> dict:
         """As JSON values."""
         columns = ("values", "low", "high", "documents", "words")
         low, high = interval(self.slopes)
-        at = np.array(self.positions) - np.mean(self.positions)
+        at = np.array(self.positions) - np.mean(np.array(self.positions)[self.fitted])
         # Lines through the bootstrap samples, [B, N].
-        lines = self.samples.mean(1, keepdims=True) + self.slopes[:, None] * at
+        lines = self.samples[:, self.fitted].mean(1, keepdims=True) + self.slopes[:, None] * at
         band = np.percentile(lines, [2.5, 97.5], axis=0, method="nearest")
         return {
             "labels": list(self.labels),
@@ -297,12 +304,13 @@ def relative_increase(
     values = _percent(gaps, counts)
     curves = _percent(*np.moveaxis(sums, 2, 0))
     with_words = np.array([np.count_nonzero(part[:, 1]) for part in parts])
-    low, high = np.where(with_words > 1, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
-    several = 1.0 if (with_words > 1).any() else np.nan
-    # Resamples of all bins: within bins, as the test set is stratified by month.
-    every = sum(first for first, _ in drawn)  # [B, 2] of all bins together
+    known = with_words > 1
+    low, high = np.where(known, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
+    # [B, 2] resamples of all bins together: within bins, as the test set is stratified by month.
+    # A bin with one document would never vary: then the bins are drawn from as one.
+    every = sum(first for first, _ in drawn) if known.all() else _draw(both, samples, generator)[0]
     every = every[every[:, 1] > 0]
-    whole = interval(several * _percent(*every.T)) if len(every) else (math.nan, math.nan)
+    whole = interval(_percent(*every.T)) if with_words.sum() > 1 else (math.nan, math.nan)
     value = float(_percent(gaps.sum(), counts.sum()))
     return Curve(
         labels=labels,
@@ -312,8 +320,8 @@ def relative_increase(
         high=high,
         documents=documents,
         words=counts,
-        samples=several * curves.T,
-        slopes=several * _slopes(curves.T, positions),
+        samples=curves.T if known.any() else np.full_like(curves.T, np.nan),
+        slopes=_slopes(curves.T[:, known], np.array(positions)[known]),
         overall={"value": value, "low": whole[0], "high": whole[1]},
     )
 
@@ -343,7 +351,9 @@ def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 
 def _slopes(curves: np.ndarray, positions: Sequence[int]) -> np.ndarray:
-    """[B], of lines through [B, N] points at N positions; NaN of a single one."""
+    """[B], of lines through [B, N] points at N positions; NaN of less than two."""
+    if not len(positions):
+        return np.full(len(curves), np.nan)
     # The slope of least squares is linear in the values: all B lines in one product.
     x = np.array(positions) - np.mean(positions)
     return curves @ x / (float(x @ x) or np.nan)
@@ -399,15 +409,16 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
     Raises:
       UserError: the curves are of different bins, or of fewer than three.
     """
-    if a.labels != b.labels or len(a.labels) < 3:
+    at, count = a.fitted, int(np.count_nonzero(a.fitted))
+    if a.labels != b.labels or (at != b.fitted).any() or count < 3:
         raise UserError("Slopes are compared over the same bins, three at least.")
     # Equal seeds drew the same documents for both, so that the difference is paired.
     spans = interval(a.slopes - b.slopes)
     if paired:
-        line = fit_line(a.values - b.values, a.positions)
-        return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, *spans)
+        line = fit_line((a.values - b.values)[at], np.array(a.positions)[at])
+        return SlopeTest(line.slope, line.t, line.p, count - 2, *spans)
     one, two = a.line, b.line
-    difference, degrees = one.slope - two.slope, 2 * len(a.labels) - 4
+    difference, degrees = one.slope - two.slope, 2 * count - 4
     # For equal bins this is the t of the interaction term in the pooled regression.
     t, p = _t_test(difference, math.hypot(one.error, two.error), degrees)
     return SlopeTest(difference, t, p, degrees, *spans)

@@ -131,14 +131,15 @@ class Named:
         return np.array([[float(word == self.names[0]) for word in document.words]])
 
 
-def _few(tmp_path, words, factors, name="few", date="2018-{:02d}-01"):
+def _few(tmp_path, words, factors, name="few", dates=None):
     """A document a month, of the words given; its losses are log(100 factor) a word."""
+    dates = dates or [f"2018-{i + 1:02d}-01" for i in range(len(words))]
     return _dump(
         tmp_path / name,
         [
             WordLosses(
                 f"d{i}",
-                date.format(i + 1),
+                dates[i],
                 list(text),
                 np.full(len(text), np.log(100 * factor), np.float32),
                 np.ones(len(text), np.int32),
@@ -159,18 +160,39 @@ def test_a_group_that_lacks_months_keeps_its_places_in_time(tmp_path):
     curve = staleness.relative_increase(totals["model"], totals["control"], group="a", samples=9)
     assert curve.positions == (0, 3, 4)
     assert curve.line.slope == pytest.approx(10, rel=1e-4)  # 10, 40, 50 percent
-    # Of one document a month nothing is known about the spread of documents.
-    assert all(map(np.isnan, [*curve.low, *curve.high, curve.overall["low"], *curve.slopes]))
+    # Of one document a month nothing is known about the spread of a month's documents.
+    assert all(map(np.isnan, [*curve.low, *curve.high, *curve.slopes]))
     assert curve.as_dict()["line"]["slope"] == pytest.approx(10, rel=1e-4)
+
+
+def test_months_with_one_document_do_not_narrow_intervals(tmp_path):
+    """Months of 1, 2, 1 and 2 documents: the line is that through the second and the fourth."""
+    dates = [f"2018-{day}" for day in ("01-01", "02-01", "02-02", "03-01", "04-01", "04-02")]
+    factors = (9, 1.1, 1.3, 9, 1.5, 2.0)
+    dumps = {
+        "control": _few(tmp_path, "aaaaaa", [1] * 6, "control", dates),
+        "model": _few(tmp_path, "aaaaaa", factors, "model", dates),
+    }
+    totals = staleness.read_totals(dumps, [])
+    curve = staleness.relative_increase(totals["model"], totals["control"])
+    np.testing.assert_array_equal(np.isnan(curve.low), [True, False, True, False])
+    second, fourth = (100 * (math.sqrt(x * y) - 1) for x, y in ((1.1, 1.3), (1.5, 2.0)))
+    assert curve.line.slope == pytest.approx((fourth - second) / 2, rel=1e-4)
+    low, high = staleness.interval(curve.slopes)
+    assert low == pytest.approx((50 - 30) / 2, rel=1e-3)  # the worse of one, the better of another
+    assert high == pytest.approx((100 - 10) / 2, rel=1e-3)
+    # The outliers of January and March are in some samples of the whole, and not in others.
+    every = curve.overall
+    assert every["low"] < every["value"] / 1.5 and every["high"] > every["value"] * 1.5
 
 
 def test_documents_without_a_word_of_the_group_do_not_narrow_its_interval(tmp_path):
     """Against all 4^4 equally likely samples of a month's documents."""
-    factors, date = [1.1, 9, 9, 1.4], "2018-05-{:02d}"
+    factors, dates = [1.1, 9, 9, 1.4], [f"2018-05-{i:02d}" for i in (1, 2, 3, 4)]
     dumps = {}
     for name, words in {"two": ("a", "b", "b", "a"), "one": ("a", "b", "b", "b")}.items():
-        dumps[f"{name} control"] = _few(tmp_path, words, [1] * 4, f"{name} control", date)
-        dumps[name] = _few(tmp_path, words, factors, name, date)
+        dumps[f"{name} control"] = _few(tmp_path, words, [1] * 4, f"{name} control", dates)
+        dumps[name] = _few(tmp_path, words, factors, name, dates)
 
     def curve(name):
         totals = staleness.read_totals(
