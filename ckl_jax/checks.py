@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, nearest, refuse_unknown
 
 LARGEST = 2**63 - 1  # that NumPy and files hold
 MOST_ROWS = 2**16  # of a batch
@@ -83,11 +83,8 @@ def require_names(choices: Iterable[str] = (), empty: bool = False, **values: An
             example = (value if isinstance(value, str) and value else (*choices, "name")[0],)
             raise UserError(f"{name} is {value!r}; give a list of names, such as {example!r}.")
         for entry in value:
-            if choices and entry not in choices:
-                raise UserError(
-                    f"{name} has {entry!r}, which is none of {', '.join(choices)}."
-                    f"{nearest(entry, choices)}"
-                )
+            if choices:
+                refuse_unknown(entry, choices, f"{name} has {entry!r}, which is none of")
 
 
 def require_choice(choices: Iterable[str], **values: Any) -> None:

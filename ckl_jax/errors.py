@@ -1,8 +1,9 @@
 """The one exception that the command lines turn into a sentence and exit code 2."""
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
 _LONG_WORD = re.compile(r"[^\s/;,]{200,}")  # no part of a path is so long
@@ -23,6 +24,21 @@ class UserError(Exception):
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the sentence alone, without the calls that led to it."""
         return [f"{type(self).__name__}: {self}"]
+
+
+@contextlib.contextmanager
+def if_missing(said: str) -> Iterator[None]:
+    """For the import of a package that may not be there: raises `UserError(said)` then."""
+    try:
+        yield
+    except ImportError as e:
+        raise UserError(said) from e
+
+
+def refuse_unknown(name: str, choices: Iterable[str], said: str) -> None:
+    """Raises `UserError` unless `name` is one of `choices`: `said`, them all, and the nearest."""
+    if name not in choices:
+        raise UserError(f"{said} {', '.join(choices)}.{nearest(name, choices)}")
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 
 Value = float | tuple[float, float]  # or an interval
 _Known = tuple[Collection[str], str]  # names, and the hint
@@ -107,11 +107,8 @@ def _condition(node: ast.expr, text: str, known: _Known) -> Comparison | Conditi
 
 def _operand(node: ast.expr, text: str, known: _Known) -> str | float:
     if isinstance(node, ast.Name):
-        if node.id not in known[0]:
-            raise UserError(
-                f"The condition {text!r} names {node.id!r}; there are {', '.join(known[0])}."
-                f"{nearest(node.id, known[0])}"
-            )
+        said = f"The condition {text!r} names {node.id!r}; there are"
+        refuse_unknown(node.id, known[0], said)
         return node.id
     if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value < 1e9:
         return float(node.value)

@@ -27,7 +27,7 @@ from ckl_jax.analysis.bases import bases_of
 from ckl_jax.analysis.rows import Run, Scored, base_of, in_order, initial_scores
 from ckl_jax.analysis.sections import Section
 from ckl_jax.data.facts.ckl_files import BLANK
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 
 STATES = ("kept", "updated", "learned", "stale", "forgotten", "never known")
 _WIDTH = 44
@@ -110,10 +110,7 @@ def describe(
     # "never-known" and "never_known" are easier to type in a shell.
     if state is not None:
         state = state.replace("_", " ").replace("-", " ")
-    if state is not None and state not in STATES:
-        raise UserError(
-            f"No state {state!r}; choose from {', '.join(STATES)}.{nearest(state, STATES)}"
-        )
+        refuse_unknown(state, STATES, f"No state {state!r}; choose from")
     run = Run.open(run_dir)
     # Its last evaluation: that of the finished model.
     given = Run.open(initial).last if initial else None

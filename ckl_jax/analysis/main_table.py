@@ -20,7 +20,7 @@ from ckl_jax.analysis.statistics import (
 )
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.probe import ROLES, Probe
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import refuse_unknown
 from ckl_jax.probes.forgetting import fuar
 
 ALPHA = 0.05
@@ -66,11 +66,9 @@ def fuar_tasks(
     """
     ordered = sorted(probes, key=lambda probe: probe.order)
     known = {probe.name: probe for probe in ordered}
-    if missing := [p for p in acquired if p not in known]:
-        raise UserError(
-            f"The runs were not put to {missing[0]!r}; they were to {', '.join(sorted(known))}."
-            f"{nearest(missing[0], known)}"
-        )
+    for name in acquired:
+        said = f"The runs were not put to {name!r}; they were to"
+        refuse_unknown(name, sorted(known), said)
     if not acquired and (pair := _fact_pair(known)):
         return FuarTasks([pair[0]], [pair[1]], [], "((Unchanged), Changed, n.d.)")
     retained, updated, new = (_first_of(role, ordered) for role in ROLES)

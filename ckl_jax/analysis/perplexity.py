@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.statistics import SAMPLES, bootstrap_means, interval
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 
 FORMULAS = ("token_micro", "batch_mean_legacy", "per_fact_mean", "object_only")
 LEGACY_BATCH = 32
@@ -145,11 +145,7 @@ def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, s
 
     Facts without a token that counts are left out.
     """
-    if formula not in FORMULAS:
-        raise UserError(
-            f"No formula {formula!r}; choose from {', '.join(FORMULAS)}."
-            f"{nearest(formula, FORMULAS)}"
-        )
+    refuse_unknown(formula, FORMULAS, f"No formula {formula!r}; choose from")
     nll, tokens = losses.nll, losses.tokens
     if formula == "object_only":
         nll, tokens = losses.object_nll, losses.object_tokens

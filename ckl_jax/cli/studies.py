@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.data import watching
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.files import read_json
 from ckl_jax.options import Flat
 from ckl_jax.papers.ckl.demo import Demo
@@ -54,11 +54,7 @@ def experiment(name: _Name, settings: Flat[Running], *, dry_run: bool = False) -
         for key, title in titles.items():
             print(f"{key:{max(map(len, titles))}} {title}")
         return {"experiments": list(titles)}
-    if name not in titles:
-        raise UserError(
-            f"There is no experiment {name!r}; there are {', '.join(titles)}."
-            f"{nearest(name, titles)}"
-        )
+    refuse_unknown(name, titles, f"There is no experiment {name!r}; there are")
     job = importlib.import_module(_paper_of([name]).module)
     if dry_run:
         print("\n".join(job.describe(name, settings)))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import ckl_jax
 from ckl_jax.cli import endings
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, nearest, refuse_unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,10 +219,8 @@ def _mode_name(command: str | None, run_mode: str | None) -> str | None:
     if command and run_mode and command != run_mode:
         raise UserError(f"`t5x {command}` and --run_mode={run_mode} name two modes; give one.")
     name = command or run_mode
-    if name is not None and name not in MODES:
-        raise UserError(
-            f"There is no mode {name!r}; the modes are {', '.join(MODES)}.{nearest(name, MODES)}"
-        )
+    if name is not None:
+        refuse_unknown(name, MODES, f"There is no mode {name!r}; the modes are")
     return name
 
 
@@ -264,36 +262,25 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("-h", "--help", action="store_true", help="show this help")
     add("--version", action="store_true", help="show the version")
-    add(
-        "--gin_file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="parsed in order; a bare "
-        "name is looked up in --gin_search_paths, here, and among the bundled files",
+    _add_list(
+        parser,
+        ("--gin_file",),
+        "FILE",
+        "parsed in order; a bare name is looked up in --gin_search_paths, here, and among the "
+        "bundled files",
     )
-    add(
-        "--gin_bindings",
-        action="append",
-        default=[],
-        metavar="'A = 1'",
-        help="gin statement, "
-        "parsed after all files; --gin.A=1 is the same (text: --gin.A=\"'text'\")",
+    _add_list(
+        parser,
+        ("--gin_bindings",),
+        "'A = 1'",
+        "gin statement, parsed after all files; --gin.A=1 is the same (text: --gin.A=\"'text'\")",
     )
-    add(
-        "--gin_search_paths",
-        action="append",
-        default=[],
-        metavar="A,B",
-        help="folders of gin files",
-    )
-    add(
-        "--trust_imports",
-        "--trust-imports",
-        action="append",
-        default=[],
-        metavar="A,B",
-        help="modules of yours that the config.gin or model.gin of a folder may import; all is any",
+    _add_list(parser, ("--gin_search_paths",), "A,B", "folders of gin files")
+    _add_list(
+        parser,
+        ("--trust_imports", "--trust-imports"),
+        "A,B",
+        "modules of yours that the config.gin or model.gin of a folder may import; all is any",
     )
     _add_switch(
         parser,
@@ -338,6 +325,13 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     for name in _ABSL:
         add(f"--{name}", nargs="?", help=argparse.SUPPRESS)
     return parser
+
+
+def _add_list(
+    parser: argparse.ArgumentParser, names: Sequence[str], metavar: str, text: str
+) -> None:
+    """Adds a flag that may be given several times."""
+    parser.add_argument(*names, action="append", default=[], metavar=metavar, help=text)
 
 
 def _add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:

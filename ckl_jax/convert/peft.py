@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax import __version__, files
+from ckl_jax import files
 from ckl_jax.checkpoints.architecture import Config, Peft
 from ckl_jax.checkpoints.from_hf import load_hf, read_config
 from ckl_jax.checkpoints.hf_names import config_to_hf
 from ckl_jax.checkpoints.peft import is_adapter, load_peft, require_peft, save_peft
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
-from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.convert import hugging_face
-from ckl_jax.convert.hugging_face import adapter_scale
+from ckl_jax.convert.hugging_face import adapter_scale, new_model_dir
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees import paths
 
@@ -96,25 +95,21 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
     config, form = _read_config(like, params)
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
-    with files.claimed_folder(out, "ckl import"), CheckpointStore(out) as store:
-        store.require_empty()
-        held = read_json_item(find_checkpoint(base), "metadata")
-        metadata = {
-            "ckl_jax": __version__,
-            "imported_from": Path(adapter).name,
-            "dense": settings,
-            "vocabulary_digest": held.get("vocabulary_digest"),
-        }
-        state = {"params": paths.unflatten(flat), "step": np.zeros((), np.int32)}
-        store.save(0, state, metadata, copy=False)
+    held = read_json_item(find_checkpoint(base), "metadata")
+    metadata = {
+        "imported_from": Path(adapter).name,
+        "dense": settings,
+        "vocabulary_digest": held.get("vocabulary_digest"),
+    }
     lines = "\n".join(f"    {name} = {value!r}" for name, value in settings.items())
-    files.write_file(
-        Path(out) / "lora.gin",
-        f"# The method of the imported adapter; lay it over {form.gin_file}.\n"
-        "# `trunk = ()` trains the adapter alone, as PEFT does.\n"
-        "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
-        f"lora.lora:\n{lines}\n    trunk = ()\n",
-    )
+    with new_model_dir(out, paths.unflatten(flat), metadata):
+        files.write_file(
+            Path(out) / "lora.gin",
+            f"# The method of the imported adapter; lay it over {form.gin_file}.\n"
+            "# `trunk = ()` trains the adapter alone, as PEFT does.\n"
+            "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
+            f"lora.lora:\n{lines}\n    trunk = ()\n",
+        )
     model = next((f for f in (Path(base), Path(base).parent) if (f / "model.gin").is_file()), None)
     of_base = f"--gin_file={model}/model.gin " if model else ""
     return (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import atomic_write, write_json
 
 _WHILE = " [while running"  # what Beam puts behind the message of an exception
@@ -21,14 +21,12 @@ COUNTS = "counts"  # the output of (name, number) pairs
 
 def import_beam() -> Any:
     """Apache Beam; raises `UserError` if it is not installed."""
-    try:
+    with if_missing(
+        "Beam pipelines need the package 'apache-beam': pip install 'ckl-jax[beam]' into an "
+        "environment of its own."
+    ):
         import apache_beam
         import apache_beam.options.pipeline_options
-    except ImportError as e:
-        raise UserError(
-            "Beam pipelines need the package 'apache-beam': pip install 'ckl-jax[beam]' into an "
-            "environment of its own."
-        ) from e
     return apache_beam
 
 

@@ -4,6 +4,7 @@ The counterpart of T5X's `models.DecoderOnlyModel`.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,6 +14,9 @@ from ckl_jax import checks
 from ckl_jax.models import decoding
 from ckl_jax.models.base import Batch, OneVocabularyModel
 from ckl_jax.models.layers import PerToken
+
+# (ids [N, T], state) -> (logits [N, T, V], state): the state is a cache or a memory.
+Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,29 +120,19 @@ class DecoderOnlyModel(OneVocabularyModel):
           UserError: prompt and answer are longer than the model's positions.
         """
         batch, width = prompts.shape
-        # The last prompt token is the first that decoding feeds, so it needs no slot of its own
-        # here.
-        size = width - 1 + max_decode_length
-        self.check_length(size, "A prompt and its answer")
         if prompt_lengths is None:
             prompt_lengths = jnp.full((batch,), width, jnp.int32)
-        step = self._step(params, prompt_lengths - 1, width - 1, size)
-        # Prefill: all of the prompt but its last token, in one call. Rows shorter than the longest
-        # are padded on the right, and the padding stays in the cache, masked (`prefill_lengths`).
-        ids = jnp.ones((batch, size), jnp.int32)
-        cache = self.empty_cache(params, ids, ids)
-        if width > 1:
-            _, cache = step(prompts[:, :-1], cache)
-        # [B]: each prompt's own last token.
+        step, state = self._prefill(params, prompts[:, :-1], prompt_lengths - 1, max_decode_length)
+        # [B]: each prompt's own last token, the first that decoding feeds.
         last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
 
-        def tokens_to_logits(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
-            logits, cache = step(ids, cache)
-            return logits[:, 0], cache
+        def tokens_to_logits(ids: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+            logits, state = step(ids, state)
+            return logits[:, 0], state
 
         return self.decode_fn(
             tokens_to_logits,
-            cache,
+            state,
             batch_size=batch,
             max_decode_len=max_decode_length,
             eos_id=getattr(self.vocabulary, "eos_id", 1),
@@ -148,8 +142,17 @@ class DecoderOnlyModel(OneVocabularyModel):
             **decode_kwargs,
         )
 
-    def _step(self, params: Any, lengths: jax.Array, width: int, size: int):
-        """The decoder over its cache: (ids [N, T], cache) -> (logits [N, T, V], cache)."""
+    def _prefill(
+        self, params: Any, prompts: jax.Array, lengths: jax.Array, max_decode_length: int
+    ) -> tuple[Step, Any]:
+        """The decoder over its state, and the state behind prompts [B, P], in one call.
+
+        Rows shorter than the longest are padded on the right, and the padding stays in the cache,
+        masked (`prefill_lengths`).
+        """
+        batch, width = prompts.shape
+        size = width + max_decode_length
+        self.check_length(size, "A prompt and its answer")
 
         def step(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
             logits, updated = self.module.apply(
@@ -158,7 +161,7 @@ class DecoderOnlyModel(OneVocabularyModel):
                 ids,
                 # [N]: the search expands B examples to N = B * K rows, neighbours of one example
                 # together.
-                prefill_lengths=jnp.repeat(lengths, ids.shape[0] // lengths.shape[0]),
+                prefill_lengths=jnp.repeat(lengths, ids.shape[0] // batch),
                 prefill_width=width,
                 max_decode_length=size,
                 enable_dropout=False,
@@ -167,7 +170,9 @@ class DecoderOnlyModel(OneVocabularyModel):
             )
             return logits, updated["cache"]
 
-        return step
+        ids = jnp.ones((batch, size), jnp.int32)
+        cache = self.empty_cache(params, ids, ids)
+        return step, step(prompts, cache)[1] if width else cache
 
     def _row_axis(self, names: tuple[str, ...]) -> int:
         """Behind the axis of stacked layers; side networks are never stacked."""

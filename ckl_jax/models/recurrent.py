@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.models import decoding, transformer_xl
+from ckl_jax.models import transformer_xl
 from ckl_jax.models.base import Batch, token_losses
-from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.decoder_only import DecoderOnlyModel, Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,46 +92,26 @@ class RecurrentModel(DecoderOnlyModel):
         # The runner carries `memory` to the next batch; it is a state, not a sum.
         return value, {**sums, "memory": memory}
 
-    def predict(
-        self,
-        params: Any,
-        prompts: jax.Array,
-        max_decode_length: int,
-        prompt_lengths: jax.Array | None = None,
-        **decode_kwargs: Any,
-    ) -> decoding.Decoded:
-        """Continues prompts, with a memory that holds prompt and answer in place of a cache.
+    def _prefill(
+        self, params: Any, prompts: jax.Array, lengths: jax.Array, max_decode_length: int
+    ) -> tuple[Step, Any]:
+        """See `DecoderOnlyModel`: a memory that holds prompt and answer in place of a cache."""
 
-        Arguments and result are those of `DecoderOnlyModel.predict`.
-        """
-        batch, width = prompts.shape
-        if prompt_lengths is None:
-            prompt_lengths = jnp.full((batch,), width, jnp.int32)
-
-        def step(ids: jax.Array, memory: Any, real: jax.Array) -> tuple[jax.Array, Any]:
-            real = real.astype(jnp.int32)
+        def step(
+            ids: jax.Array, memory: Any, real: jax.Array | None = None
+        ) -> tuple[jax.Array, Any]:
+            real = jnp.ones_like(ids) if real is None else real.astype(jnp.int32)
             return self.apply(params, ids, decoder_segment_ids=real, memory=memory)
 
-        def tokens_to_logits(ids: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
-            logits, memory = step(ids, memory, jnp.ones_like(ids))
-            return logits[:, 0], memory
-
+        batch, width = prompts.shape
         # A slot for each token but the last that is decoded: nothing falls out of this memory.
-        memory = self.initial_memory(batch, width - 1 + max_decode_length)
-        if width > 1:
-            # [B, P - 1]; `_advance` leaves the padding of short prompts out of the memory.
-            real = jnp.arange(width - 1)[None] < prompt_lengths[:, None] - 1
-            _, memory = step(prompts[:, :-1], memory, real)
-        last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
-        return self.decode_fn(
-            tokens_to_logits,
-            memory,
-            batch_size=batch,
-            max_decode_len=max_decode_length,
-            eos_id=getattr(self.vocabulary, "eos_id", 1),
-            start_id=last,
-            prompt_length=width,
-            # Memory leaves are [B, L, M, D]: rows first, also with scanned layers.
-            cache_offset=0,
-            **decode_kwargs,
-        )
+        memory = self.initial_memory(batch, width + max_decode_length)
+        if width:
+            # [B, P]; `_advance` leaves the padding of short prompts out of the memory.
+            real = jnp.arange(width)[None] < lengths[:, None]
+            _, memory = step(prompts, memory, real)
+        return step, memory
+
+    def _row_axis(self, names: tuple[str, ...]) -> int:
+        """Memory leaves are [B, L, M, D]: rows first, also with scanned layers."""
+        return 0

@@ -53,10 +53,7 @@ def warmup_linear_to_fraction(
     Raises:
       ValueError: total_steps below 1 or warmup_fraction out of range.
     """
-    _check_steps(total_steps)
-    _check_rate(peak)
-    if not 0 <= warmup_fraction < 1:
-        raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
+    _check(peak, total_steps, warmup_fraction)
     warmup_steps = max(1, round(warmup_fraction * total_steps))
     decay_steps = max(1, total_steps - warmup_steps)
 
@@ -114,11 +111,8 @@ def warmup_cosine(
       ValueError: total_steps below 1 or warmup_fraction out of range.
       UserError: a rate is not a number.
     """
-    _check_steps(total_steps)
-    _check_rate(peak)
+    _check(peak, total_steps, warmup_fraction)
     checks.require_number("a finite number, 0 or more", 0.0, start_rate=start, end_rate=end)
-    if not 0 <= warmup_fraction < 1:
-        raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
     top = max(1.0, warmup_fraction * total_steps)
     down = max(1.0, total_steps - 1.0 - top)
 
@@ -167,11 +161,8 @@ def onecycle(
       ValueError: total_steps below 1 or warmup_fraction out of range.
       UserError: peak is not a number, or anneal is neither.
     """
-    _check_steps(total_steps)
-    _check_rate(peak)
+    _check(peak, total_steps, warmup_fraction)
     checks.require_choice(("linear", "cosine"), ONECYCLE_ANNEAL=anneal)
-    if not 0 <= warmup_fraction < 1:
-        raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
     start, low = peak / 25.0, peak / 25.0 / 1e4
     # PyTorch counts steps from 0, so the peak is at the last step of the warm-up.
     top = max(warmup_fraction * total_steps - 1.0, 0.0)
@@ -213,8 +204,7 @@ def warmup_decay_legacy(
       ValueError: total_steps below 1.
       UserError: peak or multiplier is not a number, or out of range.
     """
-    _check_steps(total_steps)
-    _check_rate(peak)
+    _check(peak, total_steps)
     checks.require_number("a finite number, 1 or more", 1.0, WARMUP_DECAY_MULTIPLIER=multiplier)
     # The number of steps that the released code expects, larger than the number it runs.
     horizon = multiplier * total_steps
@@ -249,8 +239,7 @@ def onecycle_legacy(peak: float, total_steps: int, multiplier: float = 1.0) -> S
       ValueError: total_steps below 1, or fewer than 20 steps in S (no room for warm-up).
       UserError: peak or multiplier is not a number, or out of range.
     """
-    _check_steps(total_steps)
-    _check_rate(peak)
+    _check(peak, total_steps)
     checks.require_number("a finite number, 1 or more", 1.0, ONECYCLE_MULTIPLIER=multiplier)
     return _onecycle(peak, round(multiplier * total_steps))
 
@@ -332,6 +321,9 @@ def _check_rate(peak):
     checks.require_number("a finite number, 0 or more", 0.0, LEARNING_RATE=peak)
 
 
-def _check_steps(total_steps):
+def _check(peak, total_steps, warmup_fraction=0.0):
     if total_steps < 1:
         raise ValueError(f"total_steps must be at least 1, got {total_steps}")
+    _check_rate(peak)
+    if not 0 <= warmup_fraction < 1:
+        raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")

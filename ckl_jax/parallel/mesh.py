@@ -20,7 +20,7 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 
 from ckl_jax import checks
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.parallel.shardings import (  # noqa: F401 (gin files and jobs name them here)
     BATCH_AXES,
     MESH_AXES,
@@ -75,11 +75,8 @@ def _by_name(sizes: Mapping[str, int] | Sequence[int]) -> Mapping[str, int]:
         if len(sizes) != len(MESH_AXES):
             raise UserError(f"MESH_SHAPE is {list(sizes)}; give one size for each of {MESH_AXES}.")
         return dict(zip(MESH_AXES, sizes, strict=True))
-    if unknown := next((name for name in sizes if name not in MESH_AXES), None):
-        raise UserError(
-            f"Unknown mesh axis {unknown!r}; the axes are {', '.join(MESH_AXES)}."
-            + nearest(unknown, MESH_AXES)
-        )
+    for name in sizes:
+        refuse_unknown(name, MESH_AXES, f"Unknown mesh axis {name!r}; the axes are")
     return sizes
 
 

@@ -56,9 +56,10 @@ class EncoderDecoderGenerator:
 
     def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         """Tokens [B, R, L] and scores [B, R], best first."""
-        decoded = self.model.predict(
-            params, batch["tokens"], length, beam_size=beams, num_return=beams, **self._options
-        )
+        # A decoder-only model's batches have the lengths of prompts too.
+        lengths = {"prompt_lengths": batch["lengths"]} if "lengths" in batch else {}
+        options = {"beam_size": beams, "num_return": beams, **lengths, **self._options}
+        decoded = self.model.predict(params, batch["tokens"], length, **options)
         return decoded.tokens, decoded.scores
 
     def _text(self, ids: np.ndarray) -> str:

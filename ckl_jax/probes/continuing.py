@@ -1,7 +1,6 @@
 """Continuations and their scores by a decoder-only model; `answering` serves encoder-decoders."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,18 +17,6 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
     """
 
     task_features = ("targets",)
-
-    def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
-        decoded = self.model.predict(
-            params,
-            batch["tokens"],
-            length,
-            prompt_lengths=batch["lengths"],
-            beam_size=beams,
-            num_return=beams,
-            **self._options,
-        )
-        return decoded.tokens, decoded.scores
 
     def _bare(self, row: Sequence[int]) -> list[int]:
         ended = bool(len(row)) and row[-1] == self.model.vocabulary.eos_id

@@ -32,7 +32,7 @@ from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.data.text.sentences import normalise
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
@@ -185,12 +185,8 @@ class _Run:
         """Runs the tasks of lm-evaluation-harness on a model and its parameters."""
         if self.masked:
             raise UserError("--harness is for decoder-only models.")
-        try:
+        with if_missing("--harness needs the package lm_eval; pip install 'ckl-jax[harness]'."):
             from ckl_jax.updates import harness
-        except ImportError as e:
-            raise UserError(
-                "--harness needs the package lm_eval; pip install 'ckl-jax[harness]'."
-            ) from e
         place, limit = self.settings.harness_tasks, self.settings.harness_limit
         harness.check(self.settings.harness, place)
         return functools.partial(

@@ -16,7 +16,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from ckl_jax.data.text.documents import Document
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import refuse_unknown
 from ckl_jax.world.facts import Entity, Fact, World
 from ckl_jax.world.render import say
 from ckl_jax.world.stream_text import TOPICS, Topic, choose, plain, tokenised
@@ -74,10 +74,7 @@ def stream_world(seed: int = 0, size: str = "small") -> World:
 
 
 def _size(size: str) -> StreamSize:
-    if size not in SIZES:
-        raise UserError(
-            f"No stream has the size {size!r}; there are {', '.join(SIZES)}." + nearest(size, SIZES)
-        )
+    refuse_unknown(size, SIZES, f"No stream has the size {size!r}; there are")
     return SIZES[size]
 
 

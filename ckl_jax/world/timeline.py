@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import refuse_unknown
 from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
 from ckl_jax.world.names import SECOND_WORDS, NameMaker
 from ckl_jax.world.templates import CHANGING, EVENT, RELATIONS, Relation
@@ -141,11 +141,7 @@ def make_world(seed: int = 0, size: str = "small", variant: str = "disjoint") ->
 
 def check_size(size: str) -> None:
     """Raises `UserError` if no world has that size."""
-    if not isinstance(size, str) or size not in SIZES:
-        raise UserError(
-            f"No world has the size {size!r}; there are {', '.join(SIZES)}."
-            + nearest(str(size), SIZES)
-        )
+    refuse_unknown(str(size), SIZES, f"No world has the size {size!r}; there are")
 
 
 class Maker:

@@ -16,7 +16,7 @@ from typing import Any
 from ckl_jax.data.compressed import RECORD_BYTES, text_lines
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.text.spans import fill_spans
-from ckl_jax.errors import UserError, nearest, nearest_name
+from ckl_jax.errors import UserError, nearest_name, refuse_unknown
 from ckl_jax.files import read_json_object
 
 BLANK = "<extra_id_0>"
@@ -323,11 +323,7 @@ def read_probe(
         without an answer, or two items with one id.
     """
     if isinstance(probe, str):
-        if probe not in PROBES:
-            raise UserError(
-                f"No probe is called {probe!r}; there are {', '.join(PROBES)}."
-                + nearest(probe, PROBES)
-            )
+        refuse_unknown(probe, PROBES, f"No probe is called {probe!r}; there are")
         probe = PROBES[probe]
     if probe.read is None:
         raise UserError(f"The probe {probe.name!r} has no reader; give Probe.read.")

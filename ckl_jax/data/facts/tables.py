@@ -9,7 +9,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.json_rows import numbered_rows
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import atomic_write, os_errors
 
 _KINDS = re.compile(r"\.(jsonl|parquet(\.\w+)?)$")  # P36.jsonl, P36.parquet, P36.parquet.gzip
@@ -59,14 +59,12 @@ def write_table(stem: Path, rows: Iterable[dict[str, Any]], fmt: str = "jsonl") 
 
 
 def _pyarrow(file: Path) -> tuple[Any, Any]:
-    try:
+    with if_missing(
+        f"{file}: parquet needs pyarrow, which is not installed; pip install "
+        "'ckl-jax[parquet]', or save the table as JSON lines."
+    ):
         import pyarrow
         from pyarrow import parquet
-    except ImportError as e:
-        raise UserError(
-            f"{file}: parquet needs pyarrow, which is not installed; pip install "
-            "'ckl-jax[parquet]', or save the table as JSON lines."
-        ) from e
     return pyarrow, parquet
 
 

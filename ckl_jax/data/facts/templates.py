@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ckl_jax.data.facts.relational import ANSWER, SUBJECT
 from ckl_jax.data.json_rows import numbered_rows
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 
 INVARIANT, CHANGING, EVENT = "invariant", "changing", "event"
 KINDS = (INVARIANT, CHANGING, EVENT)
@@ -128,11 +128,7 @@ def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
         if not isinstance(row.get("relation"), str):
             raise UserError(f"{where}: the field 'relation' is missing or no text.")
         name, kind = row["relation"], row.get("kind", CHANGING)
-        if kind not in KINDS:
-            raise UserError(
-                f"{where}: 'kind' is {kind!r}; it is one of {', '.join(KINDS)}."
-                + nearest(str(kind), KINDS)
-            )
+        refuse_unknown(str(kind), KINDS, f"{where}: 'kind' is {kind!r}; it is one of")
         if name in templates:
             raise UserError(f"{where}: the relation {name!r} has a wording already.")
         templates[name] = check(

@@ -23,7 +23,7 @@ from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.text.byte_level import SpanVocabulary, load_tokenizer
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.files import parse_json, sha256, write_json
 
 _BATCH = 1000
@@ -126,11 +126,7 @@ def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:
     """Returns name -> file of the corpora to prepare."""
     files = CORPORA | REVIEWS
     for name in corpora or ():
-        if name not in files:
-            known = ", ".join(files)
-            raise UserError(
-                f"No corpus is called {name!r}; there are {known}." + nearest(name, files)
-            )
+        refuse_unknown(name, files, f"No corpus is called {name!r}; there are")
         if not (directory / files[name]).is_file():
             raise UserError(
                 f"{directory} has no {files[name]}, the corpus {name!r}; "

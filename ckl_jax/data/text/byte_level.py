@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.text.vocabularies import EOS_ID, EXTRA_IDS, PAD_ID, Vocabulary, require_sentinel
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, read_json_object
 
 END = "<|endoftext|>"
@@ -302,12 +302,8 @@ def is_byte_level(folder: str | os.PathLike) -> bool:
 
 def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
     """A tokenizer by its files, see `ByteLevelVocabulary`, and the files."""
-    try:
+    with if_missing("This vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."):
         from tokenizers import Tokenizer
-    except ImportError as e:
-        raise UserError(
-            "This vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
-        ) from e
     folder = path if path.is_dir() else path.parent
     whole = path if path.is_file() and path.name not in dict(_PAIRS) else folder / _WHOLE
     if whole.is_file():

@@ -12,7 +12,7 @@ from typing import Any
 
 from ckl_jax.data.compressed import RECORD_BYTES, check_expansion, read_lines, too_long
 from ckl_jax.data.text.documents import Document, encodable
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import json_value, os_errors
 
 _PACKED = (".gz", ".bz2")
@@ -126,13 +126,11 @@ def _csv(path: Path, columns: frozenset[str]) -> Iterator[Record]:
 
 
 def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
-    try:
+    with if_missing(
+        f"{path}: Parquet needs the package 'pyarrow': pip install 'ckl-jax[parquet]'."
+    ):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as e:
-        raise UserError(
-            f"{path}: Parquet needs the package 'pyarrow': pip install 'ckl-jax[parquet]'."
-        ) from e
     try:
         with os_errors(path, "read"):
             table = pyarrow.parquet.ParquetFile(path)

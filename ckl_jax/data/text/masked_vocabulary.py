@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ckl_jax.data.text import byte_level
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import os_errors, read_json_object, write_file
 
 _WORDS = "vocab.txt"
@@ -175,10 +175,8 @@ def _normalizer(settings: dict[str, Any]) -> Any:
 
 
 def _import() -> Any:
-    try:
+    with if_missing(
+        "BERT's vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
+    ):
         import tokenizers
-    except ImportError as e:
-        raise UserError(
-            "BERT's vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
-        ) from e
     return tokenizers

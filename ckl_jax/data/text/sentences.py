@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from ckl_jax.errors import UserError
+from ckl_jax.errors import if_missing
 
 Split = Callable[[str], list[str]]
 _WORD = re.compile(r"\w")
@@ -30,12 +30,10 @@ def sentence_splitter(language: str = "en") -> Split:
     Raises:
       UserError: the library is not installed.
     """
-    try:
+    with if_missing(
+        "Splitting sentences needs the package sentencex; pip install 'ckl-jax[data]'."
+    ):
         import sentencex
-    except ImportError as e:
-        raise UserError(
-            "Splitting sentences needs the package sentencex; pip install 'ckl-jax[data]'."
-        ) from e
 
     def split(paragraph: str) -> list[str]:
         return [s for piece in sentencex.segment(language, paragraph) if (s := piece.strip())]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ckl_jax.data.text.sentences import NUMBER_WORDS
 from ckl_jax.data.text.taggers import HeuristicFinder, load_spacy
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, if_missing, nearest
 
 PROPER_NOUNS, NOUNS, VERBS, NUMBERS = "proper_nouns", "nouns", "verbs", "numbers"
 CLASSES = (PROPER_NOUNS, NOUNS, VERBS, NUMBERS)
@@ -111,13 +111,11 @@ def _nltk_tagger() -> PennTagger:
 
 def _textblob_tagger() -> PennTagger:
     """TextBlob's bundled lexicon and rules, for English."""
-    try:
+    with if_missing(
+        "The tagger 'textblob' needs the package textblob: install ckl-jax[analysis], or use "
+        "'heuristic'."
+    ):
         from textblob.en import parser
-    except ImportError as e:
-        raise UserError(
-            "The tagger 'textblob' needs the package textblob: install ckl-jax[analysis], or use "
-            "'heuristic'."
-        ) from e
     return PennTagger(parser.find_tags, f"textblob-{importlib.metadata.version('textblob')}")
 
 

@@ -4,7 +4,7 @@ import functools
 import importlib.metadata
 from collections.abc import Callable
 
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import if_missing, refuse_unknown
 
 
 class Tokenizer:
@@ -31,22 +31,16 @@ def make_tokenizer(name: str, language: str = "en") -> Tokenizer:
       UserError: there is none of that name, or its package is not installed.
     """
     makers = {"moses": _moses, "none": _none}
-    if name not in makers:
-        raise UserError(
-            f"No tokenizer is called {name!r}; there are {', '.join(makers)}."
-            + nearest(name, makers)
-        )
+    refuse_unknown(name, makers, f"No tokenizer is called {name!r}; there are")
     return makers[name](language)
 
 
 def _moses(language: str) -> Tokenizer:
-    try:
+    with if_missing(
+        "Tokenising needs the package 'sacremoses': pip install 'ckl-jax[text]', or give "
+        "tokenised text and --tokenizer none."
+    ):
         from sacremoses import MosesTokenizer
-    except ImportError as e:
-        raise UserError(
-            "Tokenising needs the package 'sacremoses': pip install 'ckl-jax[text]', or give "
-            "tokenised text and --tokenizer none."
-        ) from e
     moses = MosesTokenizer(language)
 
     def words(line: str) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import refuse_unknown
 from ckl_jax.papers.ckl.analysis import published_ckl
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS
 from ckl_jax.papers.ckl.methods import PAPER, STRENGTHS
@@ -199,9 +199,5 @@ EXPERIMENTS = {
 
 def find(name: str) -> Experiment:
     """The experiment of that name; raises `UserError`, which lists all, if there is none."""
-    if name not in EXPERIMENTS:
-        raise UserError(
-            f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}."
-            f"{nearest(name, EXPERIMENTS)}"
-        )
+    refuse_unknown(name, EXPERIMENTS, f"There is no experiment {name!r}; there are")
     return EXPERIMENTS[name]

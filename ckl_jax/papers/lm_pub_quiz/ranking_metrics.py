@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 
 Array = np.ndarray
 Metric = str | Callable[[Array, Array], Any]  # a name, or a function such as those below
@@ -172,11 +172,7 @@ def metric(name: Metric) -> Callable[[Array, Array], Any]:
     """Returns a metric by name; raises `UserError` if there is none of that name."""
     if callable(name):
         return name
-    if name not in METRICS:
-        raise UserError(
-            f"There is no metric {name!r}; choose from {', '.join(METRICS)}."
-            f"{nearest(name, METRICS)}"
-        )
+    refuse_unknown(name, METRICS, f"There is no metric {name!r}; choose from")
     return METRICS[name]
 
 

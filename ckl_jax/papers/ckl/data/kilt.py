@@ -20,7 +20,7 @@ from ckl_jax.data.facts.probe import SCORES, Probe
 from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.prepare import describe, make_task
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.files import read_json
 
 TRAIN, DEV = "train", "dev"
@@ -90,12 +90,9 @@ def file_name(probe: str | KiltSet, split: str) -> str:
     Raises:
       UserError: there is no such data set, or it has no such part.
     """
-    known = KILT_SETS.get(probe) if isinstance(probe, str) else probe
-    if known is None:
-        raise UserError(
-            f"KILT has no data set {probe!r}; there are {', '.join(KILT_SETS)}."
-            f"{nearest(probe, KILT_SETS)}"
-        )
+    if isinstance(probe, str):
+        refuse_unknown(probe, KILT_SETS, f"KILT has no data set {probe!r}; there are")
+    known = KILT_SETS[probe] if isinstance(probe, str) else probe
     name = known.name
     if split == TRAIN and not known.trains:
         raise UserError(

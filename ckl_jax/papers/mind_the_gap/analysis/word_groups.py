@@ -8,7 +8,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.data.tasks.word_losses import WordLosses
 from ckl_jax.data.text.word_classes import WordTagger, make_tagger
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 
 OTHER = "other words"
 _TOP_WORDS = 8
@@ -53,12 +53,8 @@ class PartsOfSpeech:
 
 def require_scikit_learn() -> None:
     """Raises `UserError` if scikit-learn, which learns topics, is not installed."""
-    try:
+    with if_missing("Topics need scikit-learn: install ckl-jax[analysis], or give --topics 0."):
         import sklearn  # noqa: F401
-    except ImportError as e:
-        raise UserError(
-            "Topics need scikit-learn: install ckl-jax[analysis], or give --topics 0."
-        ) from e
 
 
 class Topics:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ckl_jax.data.process_pool import batches
-from ckl_jax.errors import UserError
+from ckl_jax.errors import if_missing
 
 WIDTH = 5  # words of an n-gram
 LONGEST = 64
@@ -134,12 +134,8 @@ def signatures(
     Raises:
       UserError: the package `rensa` is not installed.
     """
-    try:
+    with if_missing("Near-duplicates need the package 'rensa': pip install 'ckl-jax[text]'."):
         from rensa import RMinHash
-    except ImportError as e:
-        raise UserError(
-            "Near-duplicates need the package 'rensa': pip install 'ckl-jax[text]'."
-        ) from e
     parts = [np.zeros((0, permutations), np.uint32)]
     for part in batches(texts, len, _CACHED):
         hashes, offsets = shingles(part, width)

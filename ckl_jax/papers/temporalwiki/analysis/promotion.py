@@ -16,7 +16,7 @@ from ckl_jax import files
 from ckl_jax.analysis import gate, statistics
 from ckl_jax.analysis.gate import Gate, Score
 from ckl_jax.analysis.perplexity import Losses, bootstrap, perplexity
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.results import Key, losses_of
 
@@ -162,11 +162,9 @@ def compare_runs(
     common = list(dict.fromkeys(key[0] for key in new if key in old))
     if not common:
         raise UserError(f"{model} and {last} were not put to facts of the same interval.")
-    if interval and interval not in common:
-        raise UserError(
-            f"{model} and {last} were not both put to facts of {interval!r}; they were to "
-            f"{', '.join(common)}.{nearest(interval, common)}"
-        )
+    if interval:
+        said = f"{model} and {last} were not both put to facts of {interval!r}; they were to"
+        refuse_unknown(interval, common, said)
     return judge(condition, new, old, interval or common[-1], (str(model), str(last)))
 
 

@@ -8,7 +8,7 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import bars, legend, panels, png
 from ckl_jax.analysis.rows import EVAL
 from ckl_jax.analysis.sections import Section
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS, ratios, read_losses
 
@@ -28,11 +28,7 @@ def compare(
     Raises:
       UserError: a folder has no losses of running text, or not of the rows of the others.
     """
-    if formula not in FORMULAS:
-        raise UserError(
-            f"No formula {formula!r}; choose from {', '.join(FORMULAS)}."
-            f"{nearest(formula, FORMULAS)}"
-        )
+    refuse_unknown(formula, FORMULAS, f"No formula {formula!r}; choose from")
     before = read_losses(initial)
     table = {_name(run): ratios(read_losses(run), before, formula) for run in runs}
     if not any(groups for tasks in table.values() for groups in tasks.values()):

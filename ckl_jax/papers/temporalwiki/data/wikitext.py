@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any
 
-from ckl_jax.errors import UserError
+from ckl_jax.errors import if_missing
 from ckl_jax.papers.temporalwiki.data import inline_templates
 from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, HoleFiller
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
@@ -105,12 +105,10 @@ class Extractor:
         Raises:
           UserError: the library is not installed.
         """
-        try:
+        with if_missing(
+            "Reading wikitext needs the package mwparserfromhell; pip install 'ckl-jax[data]'."
+        ):
             from mwparserfromhell.parser import Parser, tokens
-        except ImportError as e:
-            raise UserError(
-                "Reading wikitext needs the package mwparserfromhell; pip install 'ckl-jax[data]'."
-            ) from e
         self._parser, self._templates = Parser, templates
         self.counts: collections.Counter[str] = collections.Counter()
         self._holes = HoleFiller(language, self.counts)
