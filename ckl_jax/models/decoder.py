@@ -33,7 +33,6 @@ PLACES = ("before", "after", "output", "both", "mlp")
 POSITIONS = ("rope", "learned", "alibi")
 QK_NORMS = (None, "head", "flat")
 INIT_STDDEV = 0.02
-_SIZES = ("vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim")
 
 
 @dataclasses.dataclass(frozen=True)
