@@ -5,7 +5,9 @@ from typing import Any
 
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import Architecture
+from ckl_jax.checkpoints.from_hf import read_config
 from ckl_jax.config import gin_scan
+from ckl_jax.errors import UserError
 
 
 def configured(folder: str | Path) -> tuple[Architecture, dict[str, Any]] | None:
@@ -26,3 +28,14 @@ def configured(folder: str | Path) -> tuple[Architecture, dict[str, Any]] | None
             own = {k.removeprefix(f"{name}."): v for k, v in values.items()}
             return architecture, {k: own[k] for k in own.keys() - values.keys()}
     return None
+
+
+def positions(folder: str | Path) -> int | None:
+    """The positions of the model in a folder, also of Hugging Face; None where nothing says so."""
+    try:
+        if (file := Path(folder) / "config.json").is_file():
+            return getattr(read_config(file), "max_positions", None)
+        _, values = configured(folder) or (None, {})
+    except UserError:  # of a model that is not offered; its tokenizer may be
+        return None
+    return values.get("max_positions")

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.from_hf import load_hf, open_model
 from ckl_jax.checkpoints.hf_names import config_from_hf
 from ckl_jax.checkpoints.peft import save_peft
 from ckl_jax.checkpoints.to_hf import save_hf
@@ -14,6 +14,7 @@ from ckl_jax.cli import t5x
 from ckl_jax.cli.ckl import main
 from ckl_jax.convert import hugging_face, peft
 from ckl_jax.data.facts.statements import Statement
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.data.text.masked_vocabulary import open_vocabulary
 from ckl_jax.errors import UserError
@@ -173,6 +174,24 @@ def test_settings_that_are_not_offered_are_named(hf, changed, said):
     settings.pop("rope_parameters", None)
     with pytest.raises(UserError, match=said):
         config_from_hf({**settings, **changed})
+
+
+def test_rows_are_as_long_as_the_model_has_positions(hf, tmp_path, capsys):
+    assert main(["import-hf", "--model", str(hf), "--out", str(tmp_path / "ours")]) == 0
+    write_documents(tmp_path / "news.jsonl", [Document("1", "2021-08-01", "", "Rome. " * 40)])
+    argv = ["data", "rows", "--documents", str(tmp_path / "news.jsonl"), "--vocabulary"]
+    for name in ("hf", "ours"):
+        assert main([*argv, str(tmp_path / name), "--out", str(tmp_path / f"rows-{name}")]) == 0
+        task = CachedTask.open(tmp_path / f"rows-{name}" / "news")
+        assert max(len(task.row(i)["targets"]) for i in range(len(task))) == 32
+    capsys.readouterr()
+    out = ["--out", str(tmp_path / "long"), "--length=33"]
+    assert main([*argv, str(tmp_path / "ours"), *out]) == 0
+    assert "--length 33 is more than the 32 positions of" in capsys.readouterr().out
+    model, params = open_model(hf)
+    batch = {"decoder_input_tokens": np.ones((1, 33), np.int32)}
+    with pytest.raises(UserError, match="32 positions; give a smaller ROW_LENGTH or TASK_FEAT"):
+        model.logits(params, batch)
 
 
 def test_models_beyond_their_positions_are_refused(hf):
