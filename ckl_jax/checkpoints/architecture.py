@@ -133,7 +133,7 @@ class Peft:
     fan_in_fan_out: bool = False  # whether kernels are stored as [in, out]
     # how many of the last parts of a layer's name identify it in `target_modules`
     module_parts: int = 1
-    gin_file: str  # the run that `lora.gin` of an imported adapter is laid over
+    gin_file: str  # the run that `model.gin` of an imported adapter is laid over
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

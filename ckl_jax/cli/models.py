@@ -43,7 +43,7 @@ def export_hf(*, model: str, like: str, out: str) -> dict[str, Any]:
 
     Args:
       model: MODEL_DIR or checkpoint_<step>.
-      like: File config.json of the Hugging Face model.
+      like: The Hugging Face model that it came from: config.json, its folder, or a name of the hub.
       out: Folder to write.
     """
     from ckl_jax.convert.hugging_face import export_checkpoint
@@ -58,7 +58,7 @@ def import_peft(*, adapter: str, model: str, like: str, out: str) -> dict[str, A
     Args:
       adapter: Folder that PEFT's save_pretrained wrote.
       model: The base model, MODEL_DIR or checkpoint_<step>.
-      like: File config.json of the base model.
+      like: The Hugging Face model of the base: config.json, its folder, or a name of the hub.
       out: MODEL_DIR to write.
     """
     from ckl_jax.convert import peft
@@ -67,18 +67,22 @@ def import_peft(*, adapter: str, model: str, like: str, out: str) -> dict[str, A
     return {"out": out}
 
 
-def export_peft(*, model: str, like: str, out: str, scale: float | None = None) -> dict[str, Any]:
+def export_peft(
+    *, model: str, like: str, out: str, scale: float | None = None, base: str | None = None
+) -> dict[str, Any]:
     """Convert a LoRA run into an adapter of PEFT.
 
     Args:
       model: MODEL_DIR or checkpoint_<step>.
-      like: File config.json of the base model.
+      like: The Hugging Face model of the base: config.json, its folder, or a name of the hub.
       out: Folder to write; the base model goes to its folder base/.
       scale: Scale of the adapters; by default the recorded one.
+      base: Folder or hub name of the base model, which the adapter names then; its weights are
+        written again only if others are under the adapters.
     """
     from ckl_jax.convert import peft
 
-    print(peft.export_peft(model, like, out, scale))
+    print(peft.export_peft(model, like, out, scale, base))
     return {"out": out}
 
 

@@ -81,7 +81,7 @@ def rows(
     *,
     out: str,
     vocabulary: str,
-    length: int = 512,
+    length: int | None = None,
     pack: bool = False,
     legacy: bool = False,
     marks: bool = False,
@@ -95,11 +95,12 @@ def rows(
         repeated.
       out: Folder for the tasks.
       vocabulary: GPT-2's or BERT's folder, or a SentencePiece model.
-      length: Tokens of a row, at most.
+      length: Tokens of a row, at most; by default 512, or the positions of the model in the folder.
       pack: Pack several short documents into a row.
       legacy: Leave out the last row of long documents, as TemporalWiki's code did.
       marks: Keep which tokens are marked in the documents, for a training that weighs them.
     """
+    from ckl_jax.convert.gin_record import positions
     from ckl_jax.data.tasks.cached import CachedTask
     from ckl_jax.data.tasks.causal import prepare_rows
     from ckl_jax.data.text.masked_vocabulary import open_vocabulary
@@ -107,6 +108,10 @@ def rows(
     sources = {Path(file).name.split(".")[0]: file for file in documents}
     if len(sources) < len(documents):
         raise UserError("Two files of --documents have one name, which would be one task's.")
+    most = positions(vocabulary) or 2**31
+    if length is not None and length > most:
+        print(f"Warning: --length {length} is more than the {most} positions of {vocabulary}.")
+    length = length or min(512, most)
     made = prepare_rows(
         sources,
         out,

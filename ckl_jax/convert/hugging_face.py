@@ -12,21 +12,27 @@ from ckl_jax import __version__, files
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import BPE_FILES, TOKENIZER_SETTINGS, Config, gin_name
 from ckl_jax.checkpoints.from_hf import load_hf, read_config
+from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.peft import is_adapter
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.convert.gin_record import configured
 from ckl_jax.data.text.vocabulary_copy import save_copy
 from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import merge_lora
 from ckl_jax.train.artifacts import count
 from ckl_jax.train.setup import load_params
+from ckl_jax.trees import paths
 from ckl_jax.trees.paths import flatten
 
 _MOST_NEW_ROWS = 1_000_000  # of an embedding: no vocabulary has more tokens
 # What is exported with the weights if it lies beside `config.json`, after the vocabulary's files.
 _TOKENIZER = (*BPE_FILES, "vocab.txt", *TOKENIZER_SETTINGS, "generation_config.json")
+
+# Of a config.json; an mT5 is a T5 here.
+_KEPT = ("model_type", "architectures", "dtype", "torch_dtype", "use_cache")
 
 
 def import_checkpoint(
@@ -61,10 +67,7 @@ def import_checkpoint(
     if vocabulary:
         metadata["vocabulary_digest"] = vocabulary.digest
     with new_model_dir(out, params, metadata):
-        if vocabulary:
-            copy([Path(folder) / name for name in files_of.files], Path(out))
-            save_copy(files_of.open(Path(out), added), out)
-        path = files_of.path(Path(out)) if vocabulary else None
+        path = keep_vocabulary(Path(folder), out, config, added) if vocabulary else None
         write_model_gin(out, config, path, added)
     return (
         f"{count(params):,} parameters in {out}/checkpoint_0. Use them with\n"
@@ -125,6 +128,30 @@ def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
     for file in existing:
         files.write_file(folder / file.name, file.read_bytes())
     return [file.name for file in existing]
+
+
+def keep_vocabulary(folder: Path, out: str, config: Config, added: Sequence[str]) -> Path:
+    """Copies the vocabulary of a folder into the MODEL_DIR `out`; returns its path there."""
+    files_of = architectures.of_config(config).vocabulary.of(folder)
+    copy([folder / name for name in files_of.files], Path(out))
+    save_copy(files_of.open(Path(out), added), out)
+    return files_of.path(Path(out))
+
+
+def added_tokens(folder: Path, config: Config, digest: str) -> Sequence[str] | None:
+    """The tokens to add to the vocabulary in a folder for the one of a digest; None if it is none.
+
+    Raises:
+      UserError: the vocabulary has more ids than the model has rows.
+    """
+    files_of = architectures.of_config(config).vocabulary.of(folder)
+    if (plain := _vocabulary(folder, config)) is None or plain.digest == digest:
+        return None if plain is None else ()
+    if legacy := files_of.legacy_tokens:
+        with contextlib.suppress(UserError):  # more ids than the model has rows
+            if _vocabulary(folder, config, legacy).digest == digest:
+                return legacy
+    return None
 
 
 def _usage(out: str, config: Config, vocabulary: Any) -> str:
@@ -189,8 +216,9 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
 
     Args:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>`.
-      like: a config.json of the same architecture; the tokenizer's files beside it are copied, or
-        the vocabulary beside the checkpoint.
+      like: a config.json of the same architecture, its folder, or the hub's name of that; the
+        tokenizer's files beside it are copied, or the vocabulary beside the checkpoint. Ids of
+        tokens and the dtype to load with are kept.
 
     Returns:
       What was done.
@@ -200,29 +228,68 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
         not fit the configuration, such as those of side networks.
     """
     files.refuse_existing(out, None)
-    config, params = read_config(like), load_params(checkpoint)
-    form = architectures.of_config(config).require_hugging_face()
-    parts = {entry.path.split("/")[0] for entry in form.entries(config)}
-    if sides := sorted(set(params) - parts):
-        raise UserError(
-            f"{checkpoint} holds the side network {sides[0]!r}, for which Hugging Face's models "
-            "have no place; only runs without one can be exported."
-        )
-    flat = flatten(params)
+    file, params = config_file(like), load_params(checkpoint)
+    config = config_like(file, checkpoint, params)
+    entries = architectures.of_config(config).require_hugging_face().entries(config)
+    if sides := sorted(set(params) - {entry.path.split("/")[0] for entry in entries}):
+        flat = flatten(paths.scan_to_loop(params) if config.scan_layers else params)
+        # If the model itself lacks something it is another, which `save_hf` says.
+        if all(entry.path in flat for entry in entries):
+            raise UserError(
+                f"{checkpoint} holds the side network {sides[0]!r}, for which Hugging Face's "
+                "models have no place; only runs without one can be exported."
+            )
+    names = write(out, merged(params, checkpoint), config, file, checkpoint)
+    taken = f" and {', '.join(names)}" if names else ""
+    return f"Wrote {out}/config.json, the weights{taken}."
+
+
+def write(out: str, params: Any, config: Config, like: Path, checkpoint: str) -> list[str]:
+    """Writes parameters of a checkpoint as a Hugging Face folder; returns the tokenizer's files.
+
+    Args:
+      like: the config.json of the model that they came from.
+    """
+    tokenizer = tokenizer_files(checkpoint, like.parent, config)
+    save_hf(out, params, config, settings={**_kept(like), **_settings(tokenizer, config)})
+    return copy(tokenizer, Path(out))
+
+
+def config_file(like: str) -> Path:
+    """The config.json that is meant by a file, a folder, or a name of the hub."""
+    path = Path(like if like.endswith(".json") else folder_of(like))
+    return path / "config.json" if path.is_dir() else path
+
+
+def config_like(file: Path, checkpoint: str, params: Any) -> Config:
+    """The model of a config.json, with the layers and rows that `params` have.
+
+    Raises:
+      UserError: the checkpoint is of another family of models.
+    """
+    config, flat = read_config(file), flatten(params)
+    if recorded := configured(Path(str(find_checkpoint(checkpoint))).parent):
+        architecture, values = recorded
+        theirs = getattr(config, "family", architectures.of_config(config).name)
+        default = getattr(architecture.config, "family", architecture.name)
+        if (ours := values.get("family", default)) != theirs:
+            raise UserError(
+                f"{file} is of a {theirs}, {checkpoint} of a {ours}; give --like the model that "
+                "it came from."
+            )
     config = dataclasses.replace(config, scan_layers=bool(is_stacked(flat)))
     if (table := flat.get("token_embedder/embedding")) is not None:  # it may have been grown
         config = dataclasses.replace(config, vocab_size=len(table))
-    tokenizer = tokenizer_files(checkpoint, Path(like).parent, config)
-    kind = {
-        k: x
-        for k, x in files.read_json_object(like).items()
-        if k in ("model_type", "architectures")
+    return config
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """What is no part of a configuration here and goes out as it came in."""
+    return {
+        name: value
+        for name, value in files.read_json_object(file).items()
+        if name in _KEPT or (name.endswith("_token_id") and value is not None)
     }
-    settings = {**_settings(tokenizer, config), **kind}  # an mT5 is a T5 here
-    save_hf(out, merged(params, checkpoint), config, settings=settings)
-    names = copy(tokenizer, Path(out))
-    taken = f" and {', '.join(names)}" if names else ""
-    return f"Wrote {out}/config.json, the weights{taken}."
 
 
 def _settings(tokenizer: Sequence[Path], config: Config) -> dict[str, Any]:
@@ -241,16 +308,11 @@ def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]
     files_of = architectures.of_config(config).vocabulary.of(beside)
     trained = read_json_item(found, "metadata").get("vocabulary_digest")
     if trained and (vocabulary := _vocabulary(beside, config)):
-        mine = vocabulary.digest
-        known = {mine}
-        if legacy := files_of.legacy_tokens:
-            with contextlib.suppress(UserError):  # more ids than the model has rows
-                known.add(_vocabulary(beside, config, legacy).digest)
-        if trained not in known:
+        if added_tokens(beside, config, trained) is None:
             raise UserError(
-                f"{vocabulary.path} ({mine[:12]}) is not the vocabulary that {checkpoint} was "
-                f"trained with ({trained[:12]}); give --like a folder without it, or with the "
-                "right one."
+                f"{vocabulary.path} ({vocabulary.digest[:12]}) is not the vocabulary that "
+                f"{checkpoint} was trained with ({trained[:12]}); give --like a folder without it, "
+                "or with the right one."
             )
     names = dict.fromkeys((*files_of.files, *_TOKENIZER))
     there = [beside / name for name in names if (beside / name).is_file()]

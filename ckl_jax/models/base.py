@@ -138,11 +138,15 @@ class BaseTransformerModel(abc.ABC):
         """Whether the training loss is random and takes a key, for example because of dropout."""
         return self.config.dropout_rate > 0
 
-    def check_length(self, length: int, what: str) -> None:
-        """Raises `UserError` if `what` are longer than the model's positions, where it has any."""
+    def check_length(self, length: int, what: str = "") -> None:
+        """Raises `UserError` if rows, or `what`, exceed the model's positions, where it has any."""
         limit = getattr(self.config, "max_positions", length)
         if length > limit:
-            raise UserError(f"{what} of {length} tokens exceed the model's {limit} positions.")
+            hint = "" if what else "; give a smaller ROW_LENGTH or TASK_FEATURE_LENGTHS"
+            what = what or "Rows"
+            raise UserError(
+                f"{what} of {length} tokens exceed the model's {limit} positions{hint}."
+            )
 
     def with_method(self, method: Any) -> Self:
         """The same model with a method's projections and side networks in it."""

@@ -61,7 +61,7 @@ class DecoderOnlyModel(OneVocabularyModel):
         dropout_rng: jax.Array | None = None,
         per_token: PerToken | None = None,
     ) -> Any:
-        self.check_length(batch["decoder_input_tokens"].shape[1], "Rows")
+        self.check_length(batch["decoder_input_tokens"].shape[1])
         return self.apply(
             params,
             batch["decoder_input_tokens"],

@@ -52,7 +52,7 @@ class EncoderDecoderModel(BaseTransformerModel):
     ) -> Any:
         """Teacher-forced logits [B, T, V] float32, or what `per_token` makes of them."""
         inputs = [batch[name] for name in MODEL_INPUTS]
-        self.check_length(max(x.shape[1] for x in inputs), "Rows")
+        self.check_length(max(x.shape[1] for x in inputs))
         return self.apply(
             params,
             *inputs,

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax import checks
-from ckl_jax.errors import UserError
 from ckl_jax.models.base import Batch, OneVocabularyModel
 
 _SHOWN = (0.8, 0.9)  # below the first: [MASK]; up to the second: another token; else itself
@@ -108,11 +107,8 @@ class MaskedModel(OneVocabularyModel):
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None, **kwargs: Any
     ) -> jax.Array:
         tokens, positions = batch["encoder_input_tokens"], batch.get("encoder_positions")
-        limit = self.config.max_positions
-        if positions is None and tokens.shape[1] > limit:  # else a row may hold several texts
-            raise UserError(
-                f"Rows of {tokens.shape[1]} tokens exceed the model's {limit} positions."
-            )
+        if positions is None:  # else a row may hold several texts
+            self.check_length(tokens.shape[1])
         segments = batch.get("encoder_segment_ids")
         kwargs |= {"encoder_segment_ids": segments, "encoder_positions": positions}
         return self.apply(params, tokens, dropout_rng=dropout_rng, **kwargs)

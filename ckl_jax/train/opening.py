@@ -103,8 +103,6 @@ def _open_run(
         # The user's bindings come last, and win.
         bindings=[
             f"CHECKPOINT_PATH = {str(checkpoint)!r}",
-            # A run's config.gin says its method; an imported model has none.
-            *([] if (checkpoint.parent / "config.gin").exists() else ["METHOD = None"]),
             f"ACTIVATION_DTYPE = {dtype or 'float32'!r}",
             *bindings,
         ],
@@ -130,7 +128,9 @@ def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
         # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
         # architecture's own gin file builds it.
         bound = gin_config.load([path], trusted=trusted).selectors()  # imports its modules
-        return [_bundled(architectures.of_gin_names(bound, path).gin_file), path, job]
+        model = _bundled(architectures.of_gin_names(bound, path).gin_file)
+        # An imported model has no method, unless it came with an adapter.
+        return [_bundled("methods/vanilla.gin"), model, path, job]
     raise UserError(
         f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
         "such a folder, or one from Hugging Face with config.json."

@@ -205,12 +205,11 @@ def make(
         for pair in pairs:
             if all(len(chosen[tag]) >= limits[tag] for tag in TAGS):
                 break
-            # A fact makes an item one way round. Of old text alone: what new text may have changed,
-            # as it speaks of the same names, is left out.
-            if frozenset(pair) in seen or (not is_new and set(pair) & now.by_name.keys()):
+            # A fact makes an item one way round.
+            if frozenset(pair) in seen:
                 continue
             found = _two_wordings(pair, index, used)
-            if found is None:
+            if found is None or (not is_new and _may_have_changed(pair, before, now)):
                 continue
             tag, old_answer = _tag(pair, index, before, is_new)
             if not tag or len(chosen[tag]) >= limits[tag]:
@@ -225,6 +224,13 @@ def make(
             if is_new:
                 held |= set(map(normalise, _same_wording(pair, probe, index)))
     return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
+
+
+def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
+    """Whether new text speaks of a name of an old fact in words that state the fact."""
+    words = frozenset[str]().union(*(s.frame(*pair) for s in before.by_pair[pair]))
+    sentences = [s for name in pair for s in now.by_name.get(name, ())]
+    return len(sentences) > _COMMON or any(words & s.frame(*pair) for s in sentences)
 
 
 def _tag(pair: Pair, index: _Index, before: _Index, is_new: bool) -> tuple[str, str]:

@@ -49,6 +49,8 @@ Progress = Callable[[int, int, str], None]
 # Settings that an update must go on with once its text is read, and those of its training.
 _READING = ("documents", "since", "facts", "seed", "base")
 _TRAINING = ("method", "epochs", "batch_size", "length", "learning_rate")
+# Where things are and what follows a verdict; all else decides what becomes of an update.
+_ASIDE = ("out", "documents", "model", "on_ship", "keep")
 
 
 def update(settings: Update, progress: Progress, say: Callable[[str], None] = print) -> int:
@@ -163,9 +165,10 @@ class _NothingNew(Exception):
 
 class _Run:
     def __init__(self, settings: Update, registry: Registry, progress: Progress, say):
-        self.settings, self.registry, self._progress, self._say = settings, registry, progress, say
+        self.registry, self._progress, self._say = registry, progress, say
         self.folder = registry.begin()
-        self.base = registry.current
+        self.base, self.learned = registry.current, registry.learned()
+        self.settings = self._with_since(settings)
         self.model = Path(registry.current_model)
         self.config = _require_model(self.model)
         self.masked = training.is_masked(self.config)
@@ -180,6 +183,15 @@ class _Run:
         self.gate = scores.parse(settings.ship_if)
         self.tasks = self._tasks() if settings.harness else None
         self._start, self._seconds = time.monotonic(), {}
+
+    def _with_since(self, settings: Update) -> Update:
+        """The settings; without --since that of the last update, if its text is not learned."""
+        *_, last = None, *self.registry.updates()
+        if settings.since or last is None or last in self.learned:
+            return settings
+        return dataclasses.replace(
+            settings, since=files.read_json_object(last / "update.json").get("since", "")
+        )
 
     def _tasks(self) -> Callable[[Any, Any], Any]:
         """Runs the tasks of lm-evaluation-harness on a model and its parameters."""
@@ -250,12 +262,17 @@ class _Run:
             do()
             self._seconds[name] = time.monotonic() - began
 
+    def _record(self) -> dict[str, Any]:
+        """What decides what becomes of an update, beside its text."""
+        found = dataclasses.asdict(self.settings)
+        for name in ("documents", "facts", "decisions"):
+            found[name] = found[name] and str(Path(found[name]).absolute())
+        found |= {name: list(found[name]) for name in ("harness", "bindings")}
+        questions = hash64(*map(repr, self.facts))
+        return found | {"questions": questions, "base": self.base, "ckl_jax": __version__}
+
     def _claim(self) -> None:
-        wanted = {name: getattr(self.settings, name) for name in ("since", "seed", *_TRAINING)}
-        for name in ("documents", "facts"):
-            place = getattr(self.settings, name)
-            wanted[name] = place and str(Path(place).absolute())
-        wanted |= {"base": self.base, "ckl_jax": __version__}
+        wanted = self._record()
         path = self.folder / "update.json"
         # Until the documents are read, nothing has come of the settings.
         if (self.folder / "sentences.npy").exists():
@@ -279,8 +296,8 @@ class _Run:
     # --- documents
 
     def read(self) -> None:
-        previous = self.registry.updates()
-        known = new_text.Sentences(previous[-1] / "sentences.npy" if previous else None)
+        last = self.learned[-1] if self.learned else None
+        known = new_text.Sentences(last and last / "sentences.npy")
         counts, today = new_text.Counts(), datetime.date.today().isoformat()
 
         def read() -> Iterator[Document]:
@@ -303,12 +320,31 @@ class _Run:
             )
         self._say(
             f"{counts.kept:,} documents with {counts.words:,} new words, {counts.first_date} to "
-            f"{counts.last_date}; {counts.known:,} had nothing new, {counts.older:,} are older."
+            f"{counts.last_date}; {counts.known:,} had nothing new, {counts.older:,} are older"
+            f"{self.settings.since and f' than {self.settings.since}'}."
         )
+        self._refuse_again(known)
         known.save(self.folder / "sentences.npy")
 
+    def _refuse_again(self, known: new_text.Sentences) -> None:
+        """Refuses an update that would end as an earlier one did, which is not in use."""
+        mine = self._record()
+        compared = mine.keys() - set(_ASIDE)
+        for folder in self.registry.updates():
+            begun = files.read_json_object(folder / "update.json")
+            if all(begun.get(k) == mine[k] for k in compared) and known.equals(
+                folder / "sentences.npy"
+            ):
+                verdict = files.read_json_object(folder / "verdict.json")["verdict"]
+                raise _NothingNew(
+                    f"Nothing to learn in {self.settings.documents} but what {folder} was trained "
+                    f"on with these settings (its verdict: {verdict}): change them, such as "
+                    f"--method or --seed, or write {folder.name} into {self.registry.root}/current "
+                    "to use it all the same; the model stays as it is."
+                )
+
     def _older(self) -> Iterator[Document]:
-        for folder in (*self.registry.updates(), self.folder):
+        for folder in (*self.learned, self.folder):
             for name in ("old.jsonl", "new.jsonl") if folder != self.folder else ("old.jsonl",):
                 if (folder / name).exists():
                     yield from new_text.read(folder / name)
@@ -353,7 +389,7 @@ class _Run:
 
     def _earlier_items(self, made: list[items.Item]) -> list[items.Item]:
         """Items of earlier updates that are still right, as many as `made` leaves room for."""
-        before = (item for folder in self.registry.updates() for item in read_items(folder))
+        before = (item for folder in self.learned for item in read_items(folder))
         # Of one's own facts the file of this update says what is right now.
         earlier = items.still_right((i for i in before if i.about or not self.facts), made)
         fresh = {item.id for item in made}
@@ -365,7 +401,7 @@ class _Run:
         """The first day from which an answer counts as new."""
         if self.settings.since:
             return self.settings.since
-        previous = self.registry.updates()
+        previous = self.learned
         if not previous:
             return counts["first_date"]
         last = files.read_json_object(previous[-1] / "documents.json")["last_date"]
@@ -398,7 +434,7 @@ class _Run:
 
     def _older_held_out(self) -> Iterator[Document]:
         """Held-out text of earlier updates, on which none has trained."""
-        for folder in self.registry.updates():
+        for folder in self.learned:
             if (folder / "held_out.jsonl").exists():
                 yield from new_text.read(folder / "held_out.jsonl")
         yield from new_text.read(self.folder / "old.jsonl")

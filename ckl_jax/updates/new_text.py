@@ -1,4 +1,4 @@
-"""Selects the new text of documents: sentences that no earlier update has read.
+"""Selects the new text of documents: sentences that the current model has not learned.
 
 A document of which nothing is new is left out; of one that was edited, the paragraphs with a new
 sentence stay. Sentences are compared without case, punctuation and blanks, by 64-bit hashes: eight
@@ -76,6 +76,11 @@ class Sentences:
     def _merge(self) -> None:
         self._sorted = np.unique(np.concatenate([self._sorted, *self._buffer]))
         self._buffer = []
+
+    def equals(self, path: Path) -> bool:
+        """Whether a saved file has the same sentences; False if there is none."""
+        self._merge()
+        return path.exists() and np.array_equal(self._sorted, Sentences(path)._sorted)
 
     def save(self, path: Path) -> None:
         self._merge()

@@ -101,6 +101,14 @@ class Registry:
             )
         return name
 
+    def learned(self) -> list[Path]:
+        """The finished updates that the current model has learned, in order: its line of bases."""
+        found, name = [], self.current
+        while name is not None and (folder := self.root / "updates" / name) in self.updates():
+            found.append(folder)
+            name = files.read_json_object(folder / "update.json")["base"]
+        return found[::-1]
+
     @property
     def current_model(self) -> str:
         name = self.current

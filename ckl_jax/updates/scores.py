@@ -21,7 +21,10 @@ SCORES = {
 }
 DEFAULT = "new_gain > 0 and kept_loss <= 0.05 at n >= 50"
 _HINT = f"compare {', '.join(SCORES)} with numbers, as in {DEFAULT!r}"
-_ADVICE = {"kept_loss": "what is to be kept is in older text: --since, or earlier updates"}
+_ADVICE = {
+    "kept_loss": "what is to be kept is stated twice in older text (--since, or earlier updates), "
+    "or in --facts"
+}
 
 
 def parse(text: str) -> Gate:

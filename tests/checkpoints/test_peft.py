@@ -188,7 +188,7 @@ def test_a_run_goes_out_and_comes_in(tiny, tmp_path, capsys):
     for path, x in paths.flatten(restore_params(back)).items():
         if peft.is_adapter(path):
             np.testing.assert_array_equal(x, trained[path])
-    argv = tiny.argv("lora", tmp_path / "on", str(back / "lora.gin"), PROBES=None, EPOCHS=1)
+    argv = tiny.argv("lora", tmp_path / "on", str(back / "model.gin"), PROBES=None, EPOCHS=1)
     start = f"--gin_bindings=INITIAL_CHECKPOINT_PATH = {str(back)!r}"
     assert t5x.main(["train", *argv, start]) == 0
     info = (tmp_path / "on" / "model-info.txt").read_text()

@@ -172,5 +172,5 @@ def test_a_run_goes_out_and_comes_in(tmp_path, capsys):
     again = paths.flatten(restore_params(back))
     for path, x in paths.flatten(params).items():
         np.testing.assert_array_equal(again[path], x)
-    gin = (tmp_path / "back" / "lora.gin").read_text()
+    gin = (tmp_path / "back" / "model.gin").read_text()
     assert "rank = 2" in gin and "targets = ('query', 'value')" in gin

@@ -402,7 +402,7 @@ def test_a_checkpoint_of_another_method(tiny, capsys, tmp_path):
 
 @pytest.mark.parametrize(
     "place, told",
-    [("file/run", "file is no folder; choose another"), ("/proc/run", "Cannot write")],
+    [("file/run", "file is no folder; choose"), ("/proc/run", "Cannot write")],
 )
 def test_a_folder_that_cannot_be_written(tiny, capsys, tmp_path, place, told):
     (tmp_path / "file").write_text("in the way")

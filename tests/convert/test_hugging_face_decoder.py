@@ -6,15 +6,21 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.from_hf import load_hf, open_model
 from ckl_jax.checkpoints.hf_names import config_from_hf
+from ckl_jax.checkpoints.peft import save_peft
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import t5x
 from ckl_jax.cli.ckl import main
+from ckl_jax.convert import hugging_face, peft
+from ckl_jax.data.facts.statements import Statement
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.data.text.masked_vocabulary import open_vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.methods.lora import lora
 from ckl_jax.models.decoder import DecoderConfig
+from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from tests.helpers import random_params
 from tests.llama_tokenizer import train_tokenizer
 
@@ -93,6 +99,59 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys, method):
     assert same == (method == "lora")
 
 
+def test_what_export_is_like_is_a_folder_or_a_name_and_keeps_its_ids(hf, tmp_path, monkeypatch):
+    ours, argv = str(tmp_path / "ours"), ["export-hf", "--model", str(tmp_path / "ours"), "--like"]
+    settings = json.loads((hf / "config.json").read_text())
+    kept = {"pad_token_id": 0, "dtype": "bfloat16", "use_cache": False}
+    (hf / "config.json").write_text(json.dumps({**settings, **kept}))
+    assert main(["import-hf", "--model", str(hf), "--out", ours]) == 0
+    assert main([*argv, str(hf), "--out", str(tmp_path / "back")]) == 0
+    written = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert kept.items() <= written.items()
+    monkeypatch.setattr(hugging_face, "folder_of", {"some/name": str(hf)}.get)
+    assert main([*argv, "some/name", "--out", str(tmp_path / "hub")]) == 0
+    assert (tmp_path / "hub" / "tokenizer.json").is_file()
+
+
+def test_a_config_of_another_model_is_named(hf, tmp_path, capsys):
+    ours, qwen = tmp_path / "ours", dataclasses.replace(CONFIG, family="qwen3", qk_norm="head")
+    qwen = dataclasses.replace(qwen, logits_via_embedding=True)
+    save_hf(tmp_path / "qwen", random_params(qwen), qwen)
+    assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0
+    argv = ["export-hf", "--model", str(ours), "--like", str(tmp_path / "qwen"), "--out"]
+    assert main([*argv, str(tmp_path / "back")]) == 2
+    assert f"config.json is of a qwen3, {ours} of a llama" in capsys.readouterr().err
+    (ours / "model.gin").unlink()  # then the parameters tell
+    assert main([*argv, str(tmp_path / "back")]) == 2
+    assert "missing decoder/layers_0/self_attention/" in capsys.readouterr().err
+
+
+def test_an_adapter_of_peft_comes_in_is_asked_and_goes_out(hf, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    params = random_params(lora(rank=2).extend(CONFIG))
+    save_peft(tmp_path / "adapter", params, CONFIG, 0.5)
+    assert main(["import-hf", "--model", "hf", "--out", "ours"]) == 0
+    argv = ["import-peft", "--adapter", "adapter", "--model", "ours", "--like", "hf"]
+    assert main([*argv, "--out", "own"]) == 0
+    assert "--gin_file=own/model.gin" in capsys.readouterr().out
+    assert main(["export-hf", "--model", "own", "--like", "hf", "--out", "merged"]) == 0
+    statements = [Statement("Rome is a city.", (), ((0, 15),))]
+    scores = [open_scorer(name).token_scores(statements).values for name in ("own", "merged", "hf")]
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
+    assert np.abs(scores[0] - scores[2]).max() > 0.01
+
+    def exported(out, *base):
+        flags = ["--model", "own", "--like", "hf", "--out", out, *base]
+        assert main(["export-peft", *flags]) == 0
+        settings = json.loads((tmp_path / out / "adapter_config.json").read_text())
+        return settings["base_model_name_or_path"], (tmp_path / out / "base").exists()
+
+    assert exported("a") == (str(tmp_path / "a" / "base"), True)
+    assert exported("b", "--base=hf") == (str(hf), False)
+    monkeypatch.setattr(peft, "folder_of", {"some/name": str(hf)}.get)
+    assert exported("c", "--base=some/name") == ("some/name", False)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -115,6 +174,24 @@ def test_settings_that_are_not_offered_are_named(hf, changed, said):
     settings.pop("rope_parameters", None)
     with pytest.raises(UserError, match=said):
         config_from_hf({**settings, **changed})
+
+
+def test_rows_are_as_long_as_the_model_has_positions(hf, tmp_path, capsys):
+    assert main(["import-hf", "--model", str(hf), "--out", str(tmp_path / "ours")]) == 0
+    write_documents(tmp_path / "news.jsonl", [Document("1", "2021-08-01", "", "Rome. " * 40)])
+    argv = ["data", "rows", "--documents", str(tmp_path / "news.jsonl"), "--vocabulary"]
+    for name in ("hf", "ours"):
+        assert main([*argv, str(tmp_path / name), "--out", str(tmp_path / f"rows-{name}")]) == 0
+        task = CachedTask.open(tmp_path / f"rows-{name}" / "news")
+        assert max(len(task.row(i)["targets"]) for i in range(len(task))) == 32
+    capsys.readouterr()
+    out = ["--out", str(tmp_path / "long"), "--length=33"]
+    assert main([*argv, str(tmp_path / "ours"), *out]) == 0
+    assert "--length 33 is more than the 32 positions of" in capsys.readouterr().out
+    model, params = open_model(hf)
+    batch = {"decoder_input_tokens": np.ones((1, 33), np.int32)}
+    with pytest.raises(UserError, match="32 positions; give a smaller ROW_LENGTH or TASK_FEAT"):
+        model.logits(params, batch)
 
 
 def test_models_beyond_their_positions_are_refused(hf):

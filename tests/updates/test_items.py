@@ -116,3 +116,25 @@ def test_a_change_stands_at_the_place_of_what_it_changed():
         ("norvel", "Quenta")
     }
     assert changes("Each day the log of Norvel is sent to Hadrin, by Marcol.") == set()
+
+
+def test_old_facts_of_names_in_the_news_are_kept_unless_the_news_says_so_anew():
+    facts = planted.facts(18)
+    documents = planted.documents(facts)
+    seats = [f for f in facts if f.kind == "kept" and f.relation == "seat"]
+    news = [
+        Document("n", "2025-02-02", "", f"{f.subject} opened a gate to Bergland.") for f in seats
+    ]
+    moved = [
+        Document("m", "2025-02-03", "", f"{f.subject} left its headquarters for Bergland.")
+        for f in seats[:2]
+    ]
+
+    def kept(*more):
+        new = [*(d for d in documents if d.date >= "2025"), *more]
+        old = [d for d in documents if d.date < "2025"]
+        made, _ = items.make(new, old, dict.fromkeys(items.TAGS, 99))
+        return set(right(made, facts)) & set(seats)
+
+    assert kept(*news) == set(seats)
+    assert kept(*news, *moved) == set(seats[2:])

@@ -111,10 +111,38 @@ def test_nothing_new_is_one_sentence_and_changes_nothing(done, texts, capsys):
     before = sorted(p.name for p in (done / "updates").iterdir())
     copy = done.parent / "copy"
     shutil.copytree(done, copy)
-    assert update(copy, texts / "all.jsonl") == 3
+    assert update(copy, texts / "first.jsonl") == 3
     assert "Nothing to learn" in capsys.readouterr().out
     assert sorted(p.name for p in (copy / "updates").iterdir()) == before
     assert Registry(copy).current == "0001"
+
+
+def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp_path, capsys):
+    out, second = tmp_path / "copy", done / "updates" / "0002"
+    shutil.copytree(done, out)
+    same = ("--method=mix_review", "--ship-if=new > 1")
+    assert update(out, texts / "all.jsonl", *same) == 3  # it would end as before
+    told = capsys.readouterr().out
+    assert f"but what {out}/updates/0002 was trained on with these settings" in told
+    assert Registry(out).begin().name == "0003" and not Registry(out).begin().exists()
+    assert update(out, texts / "all.jsonl", "--ship-if=new <= 1") == 0
+    third = out / "updates" / "0003"
+    assert (third / "all.jsonl").read_bytes() == (second / "all.jsonl").read_bytes()
+    asked = [{(i.id, i.tag) for i in job.read_items(folder)} for folder in (second, third)]
+    assert asked[0] == asked[1]  # nothing is to be kept that no model in use has learned
+    assert [p.name for p in Registry(out).learned()] == ["0001", "0003"]
+    (out / "current").write_text("0002\n")  # promoted by hand
+    assert update(out, texts / "all.jsonl") == 3
+    assert "0 new words" in capsys.readouterr().out
+
+
+def test_since_holds_until_an_update_is_in_use(texts, llama, tmp_path, capsys):
+    out, since = tmp_path / "out", "--since=2025-01-01"
+    assert update(out, texts / "all.jsonl", "--model", str(llama), since, "--ship-if=new > 1") == 1
+    capsys.readouterr()
+    assert update(out, texts / "all.jsonl", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "are older than 2025-01-01." in said and " 0 kept" not in said
 
 
 def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Opens the model that ranks: of Hugging Face, live from transformers, or of a run."""
 
 import contextlib
+import copy
 import dataclasses
 import tempfile
 from collections.abc import Callable
@@ -37,7 +38,7 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
 
     Args:
       model: a Hugging Face folder or name, a MODEL_DIR, a checkpoint in one, or a live model of
-        transformers, whose weights are copied as they are now.
+        transformers or PEFT, whose weights are copied as they are now, adapters merged.
       tokenizer: of a live model.
 
     Raises:
@@ -72,7 +73,19 @@ def open_scorer(folder: str | Path, **settings: Any) -> Any:
 
 @contextlib.contextmanager
 def saved(model: Any, tokenizer: Any = None):
-    """A `with` block with a live model in a folder of Hugging Face's format."""
+    """A `with` block with a live model in a folder of Hugging Face's format.
+
+    Raises:
+      UserError: a model of PEFT whose adapters are no part of the weights.
+    """
+    if hasattr(model, "merge_and_unload"):
+        # A copy: training goes on with the adapters beside the weights.
+        model = copy.deepcopy(model).merge_and_unload()
+    elif hasattr(model, "peft_config"):
+        raise UserError(
+            f"{type(model).__name__} has adapters of PEFT that do not merge into the weights; give "
+            "a plain model of transformers, or one of LoRA by get_peft_model."
+        )
     with tempfile.TemporaryDirectory(prefix="ckl_live_") as folder:
         model.save_pretrained(folder)
         if tokenizer is not None:

@@ -121,6 +121,24 @@ def test_results_and_datasets_are_shown_shortly(dataset, evaluator, monkeypatch,
         _ = dataset["P9"]
 
 
+@pytest.mark.filterwarnings("default")  # of torch and transformers
+def test_a_live_model_of_peft_scores_with_its_adapters(golden, dataset, tmp_path):
+    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    base = transformers.AutoModelForCausalLM.from_pretrained(golden / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(golden / "model")
+    settings = peft.LoraConfig(target_modules=["c_attn"], init_lora_weights=False)
+    model = peft.get_peft_model(base, settings)
+    found = ckl.probe(model, dataset, templates=0, tokenizer=tokenizer)
+    assert any("lora_A" in name for name, _ in model.named_parameters())  # it is as it was
+    model.merge_and_unload().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    merged = ckl.probe(tmp_path, dataset, templates=0)
+    np.testing.assert_allclose(found["P1"].scores, merged["P1"].scores, atol=1e-5)
+    prompt = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    with pytest.raises(ckl.UserError, match="PeftModelForCausalLM has adapters of PEFT that do"):
+        ckl.probe(peft.get_peft_model(base, prompt), dataset, tokenizer=tokenizer)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of torch and transformers
 def test_a_trainer_ranks_the_model_that_it_trains(golden, dataset, tmp_path):
