@@ -43,7 +43,7 @@ _STYLE = {
 }
 _PANEL = (4.1, 3.2)
 LINES = tuple(labels.COLORS.values())[2:]  # of models: no grey, no black
-_OF_BARS = {"elinewidth": 1.0, "ecolor": "#303030"}
+_OF_BARS = {"elinewidth": 1.0, "ecolor": "black"}
 
 
 def png(draw: Callable) -> Callable[..., bytes | None]:
