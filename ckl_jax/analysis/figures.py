@@ -242,7 +242,8 @@ def plot_precision(study: Study):
     """P@k of each probe (CKL, Figure 9)."""
     wide: dict[str, list[tuple[int, Entry]]] = {}
     for probe in study.probes:
-        for i, entry in enumerate(study.entries):
+        # Methods count from 0, as in the other figures.
+        for i, entry in enumerate(study.entries, -bool(study.initial)):
             # 2 beams are the ordinary search of the published numbers.
             if probe in entry.scores and entry.scores[probe].beams.max() > 2:
                 wide.setdefault(probe, []).append((i, entry))
@@ -268,8 +269,10 @@ def plot_precision(study: Study):
     return figure
 
 
-def _with_fuar(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in table["rows"] if row["fuar"]]
+def _with_fuar(table: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The rows that have a FUAR, each with the method's position."""
+    methods = (row for row in table["rows"] if row["key"] != "initial")
+    return [(i, row) for i, row in enumerate(methods) if row["fuar"]]
 
 
 @png
@@ -287,9 +290,9 @@ def draw_balance(ax: Any, table: Mapping[str, Any]) -> None:
     """A point for each row of the table that has a FUAR, of which there must be one."""
     rows = _with_fuar(table)
     # `or 1.0`: runs without recorded FLOPs must not divide by 0.
-    largest = max((row["flops"] or 0) for row in rows) or 1.0
-    gains, losses = ([row["fuar"][name] for row in rows] for name in ("gained", "lost"))
-    for i, (row, x, y) in enumerate(zip(rows, gains, losses, strict=True)):
+    largest = max((row["flops"] or 0) for _, row in rows) or 1.0
+    gains, losses = ([row["fuar"][name] for _, row in rows] for name in ("gained", "lost"))
+    for (i, row), x, y in zip(rows, gains, losses, strict=True):
         ax.scatter(
             x,
             y,
@@ -333,13 +336,13 @@ _COSTS = {
 def plot_cost(table: Mapping[str, Any]):
     """Forgetting against the FLOPs of the training and the number of added parameters."""
     rows = _with_fuar(table)
-    known = [name for name in _COSTS if any(row[name] for row in rows)]
+    known = [name for name in _COSTS if any(row[name] for _, row in rows)]
     if not known:
         return None
     figure, axes = panels(len(known))
     for ax, name in zip(axes, known, strict=True):
         unit, title = _COSTS[name]
-        for i, row in enumerate(rows):
+        for i, row in rows:
             if row[name] is not None:
                 at = row[name] / unit, row["fuar"]["lost"]
                 ax.plot(*at, ls="", ms=9, **look(row["key"], i), label=row["label"])

@@ -72,8 +72,10 @@ def _bars(ax: Any, study: Study, rows: Rows, cell: Callable) -> None:
         # Centres the group of bars on the interval's tick.
         at = [x + (n - (len(rows) - 1) / 2) * width for x in cells]
         if cells:
-            label, color = method_label(row["method"]), labels.color(row["method"], n)
-            bars(ax, at, list(cells.values()), width=width, label=label, color=color)
+            name = row["method"]
+            color = labels.color(name, (study.initial.method, *study.methods).index(name))
+            values = list(cells.values())
+            bars(ax, at, values, width=width, label=method_label(name), color=color)
     _name_intervals(ax, study)
     ax.grid(axis="x", visible=False)
 
