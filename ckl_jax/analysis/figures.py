@@ -3,6 +3,7 @@
 Colours are Okabe and Ito's; markers differ too, so that figures survive a grey printer.
 """
 
+import contextvars
 import functools
 import io
 import itertools
@@ -42,6 +43,8 @@ _STYLE = {
     "svg.hashsalt": "ckl_jax",
 }
 _PANEL = (4.1, 3.2)
+# Whether figures are drawn for telephones: a panel a row, and legends below.
+_NARROW = contextvars.ContextVar("narrow", default=False)
 LINES = tuple(labels.COLORS.values())[2:]  # of models: no grey, no black
 _OF_BARS = {"elinewidth": 1.0, "ecolor": "black"}
 
@@ -64,13 +67,18 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
             made.savefig(png, format="png", facecolor="white")
             found = Drawn(png.getvalue())
             found.svg = hover.svg(made)
+            token = _NARROW.set(True)
+            try:
+                found.svg += hover.svg(draw(*args, **options), "narrow")
+            finally:
+                _NARROW.reset(token)
         return found
 
     return drawn
 
 
 class Drawn(bytes):
-    """A PNG, with the same figure as SVG for pages, which shows the values on hover."""
+    """A PNG, with the same figure as SVG for wide and narrow pages; these show values on hover."""
 
     svg: str
 
@@ -116,7 +124,10 @@ def panels(
     columns = min(n, columns)
     # Rounded up.
     rows = -(-n // columns)
-    figure = (make or Figure)(figsize=size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7))
+    width, height = size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7)
+    if _NARROW.get():
+        width, height, rows, columns = _PANEL[0], height / rows * n, n, 1
+    figure = (make or Figure)(figsize=(width, height))
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for spare in axes[n:]:
         spare.set_visible(False)
@@ -130,10 +141,13 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> None:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             # By label: a method that is missing in the first panel still gets its entry.
             handles.setdefault(label, handle)
-    place: dict[str, Any] = {"loc": "outside right center", "labelspacing": 0.9}
-    if not beside:
-        columns = len(handles) if len(handles) <= 6 else 4
-        place = {"loc": "outside lower center", "ncols": columns}
+    columns = len(handles) if len(handles) <= 6 else 4
+    if narrow := _NARROW.get():
+        columns = 2 if max(map(len, handles), default=0) <= 16 else 1
+        figure.set_figheight(figure.get_figheight() + 0.25 * len(handles) / columns)
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
+    if beside and not narrow:
+        place = {"loc": "outside right center", "labelspacing": 0.9}
     for handle in figure.legend(handles.values(), handles, **place).legend_handles:
         if hasattr(handle, "set_sizes"):  # of a scatter plot, whose areas say something
             handle.set_sizes([60])
@@ -339,7 +353,7 @@ def plot_cost(table: Mapping[str, Any]):
     known = [name for name in _COSTS if any(row[name] for _, row in rows)]
     if not known:
         return None
-    figure, axes = panels(len(known))
+    figure, axes = panels(len(known), size=(_PANEL[0] * len(known) + 1.8, _PANEL[1] + 0.7))
     for ax, name in zip(axes, known, strict=True):
         unit, title = _COSTS[name]
         for i, row in rows:
@@ -348,7 +362,6 @@ def plot_cost(table: Mapping[str, Any]):
                 ax.plot(*at, ls="", ms=9, **look(row["key"], i), label=row["label"])
         ax.set(xlabel=title, ylabel="forgotten (points)")
         ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
-    figure.set_figwidth(figure.get_figwidth() + 1.8)
     legend(figure, axes[:1], beside=True)
     return figure
 

@@ -16,12 +16,15 @@ _OF_PAGE = {
 }
 
 
-def svg(figure: Any) -> str:
+def svg(figure: Any, kind: str = "wide") -> str:
     """The figure as an `<svg>` element for an HTML page.
 
     Lines with markers, scattered points and bars that have a label get a `<title>` each, such as
     "LoRA: epoch 3, EM (%) 41.2", which browsers show on hover and screen readers read. Black, white
     and the grid's grey become the colours of the page; all others are the same in its dark mode.
+
+    Args:
+      kind: class of the element: "narrow" is shown on narrow pages alone, "wide" on others.
     """
     texts = {}
     for i, (artist, values) in enumerate(_labelled(figure)):
@@ -34,6 +37,7 @@ def svg(figure: Any) -> str:
     root = ElementTree.fromstring(drawn.getvalue())
     for extra in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(extra)
+    root.set("class", kind)
     root.set("fill", "currentColor")  # matplotlib leaves black out of texts and areas
     for element in root.iter():
         for color, name in _OF_PAGE.items():

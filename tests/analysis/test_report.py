@@ -89,6 +89,8 @@ def test_figures_are_written_and_embedded(report):
     drawn = re.findall("<figure.*?<svg(.*?)</svg>", report.read_text(), re.DOTALL)
     assert len(drawn) == len(FIGURES)
     assert all("<text" in svg and "DejaVu Sans" in svg for svg in drawn)  # text, and no outlines
+    narrow = re.findall('<svg[^>]* width="([0-9.]+)pt"[^>]* class="narrow"', report.read_text())
+    assert len(narrow) == len(FIGURES) and all(float(width) < 320 for width in narrow)
 
 
 def test_the_table_is_made_of_the_rows(report, study):

@@ -112,10 +112,7 @@ def _plot(
         ax.yaxis.set_major_formatter("{x:g}")  # not powers of 10 as formulas
         lowest = min(min(curve["values"]) for curve in curves.values())
         ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
-    if beside:
-        figure.legend(loc="outside right upper", fontsize=9)
-    else:
-        legend(figure, [ax])
+    legend(figure, [ax], beside)
     return figure
 
 
