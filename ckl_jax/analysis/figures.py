@@ -177,6 +177,12 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
     ax.bar(at, [c["value"] for c in cells], yerr=errors, error_kw=lines, **look)
 
 
+def few_ticks(ax: Any, ticks: Mapping[str, float], most: int = 12, **text: Any) -> None:
+    """Labels the x axis by {label: position}, as every second or third if there are too many."""
+    names, at = zip(*list(ticks.items())[:: max(1, -(-len(ticks) // most))], strict=True)
+    ax.set_xticks(at, names, rotation=45, ha="right", **text)
+
+
 def rows_of_bars(ax: Any, names: Sequence[str], **ticks: Any) -> None:
     """Labels the rows of horizontal bars, the first on top."""
     ax.set_yticks(range(len(names)), names, **ticks)
