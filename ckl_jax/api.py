@@ -266,6 +266,8 @@ class Plots:
     def staleness(self, ax: "Axes | None" = None) -> "Axes":
         """Perplexity over the control's by month, with 95 % bands (Mind the Gap, Figure 1)."""
 
+        from ckl_jax.analysis.figures import few_ticks
+
         def draw(ax: "Axes", _: str) -> None:
             table = self._staleness.months()
             for name in self._staleness.results["months"]:
@@ -274,7 +276,7 @@ class Plots:
                 ax.fill_between(table.index, *ends, alpha=0.15, lw=0, color=line.get_color())
             ax.axhline(0.0, color="#808080", lw=1.0)
             ax.set(xlabel="month", ylabel="perplexity over the control's (%)")
-            ax.tick_params(axis="x", rotation=45)
+            few_ticks(ax, {month: i for i, month in enumerate(table.index)})
 
         return _panels(draw, [""] * bool(self._staleness), None, ax)
 

@@ -100,6 +100,13 @@ def test_staleness_is_a_table_and_a_curve():
     assert "<table" in found._repr_html_() and repr(found) == "Staleness(stale)"
 
 
+def test_the_months_of_two_years_leave_room_for_each_other():
+    months = [f"{year}-{month:02}" for year in (2018, 2019) for month in range(1, 13)]
+    curve = dict.fromkeys(("values", "low", "high"), [1.0] * len(months))
+    axes = ckl.Staleness({"months": {"stale": {"labels": months, **curve}}}).plot.staleness()
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == months[::2]
+
+
 def test_dumps_and_dated_text_are_split_as_by_the_commands(tmp_path):
     from ckl_jax.cli import ckl as command
 

@@ -3,6 +3,7 @@
 Colours are Okabe and Ito's; markers differ too, so that figures survive a grey printer.
 """
 
+import contextvars
 import functools
 import io
 import itertools
@@ -42,8 +43,10 @@ _STYLE = {
     "svg.hashsalt": "ckl_jax",
 }
 _PANEL = (4.1, 3.2)
+# Whether figures are drawn for telephones: a panel a row, and legends below.
+_NARROW = contextvars.ContextVar("narrow", default=False)
 LINES = tuple(labels.COLORS.values())[2:]  # of models: no grey, no black
-_OF_BARS = {"elinewidth": 1.0, "ecolor": "#303030"}
+_OF_BARS = {"elinewidth": 1.0, "ecolor": "black"}
 
 
 def png(draw: Callable) -> Callable[..., bytes | None]:
@@ -64,13 +67,18 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
             made.savefig(png, format="png", facecolor="white")
             found = Drawn(png.getvalue())
             found.svg = hover.svg(made)
+            token = _NARROW.set(True)
+            try:
+                found.svg += hover.svg(draw(*args, **options), "narrow")
+            finally:
+                _NARROW.reset(token)
         return found
 
     return drawn
 
 
 class Drawn(bytes):
-    """A PNG, with the same figure as SVG for pages, which shows the values on hover."""
+    """A PNG, with the same figure as SVG for wide and narrow pages; these show values on hover."""
 
     svg: str
 
@@ -116,7 +124,10 @@ def panels(
     columns = min(n, columns)
     # Rounded up.
     rows = -(-n // columns)
-    figure = (make or Figure)(figsize=size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7))
+    width, height = size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7)
+    if _NARROW.get():
+        width, height, rows, columns = _PANEL[0], height / rows * n, n, 1
+    figure = (make or Figure)(figsize=(width, height))
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for spare in axes[n:]:
         spare.set_visible(False)
@@ -130,10 +141,13 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> None:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             # By label: a method that is missing in the first panel still gets its entry.
             handles.setdefault(label, handle)
-    place: dict[str, Any] = {"loc": "outside right center", "labelspacing": 0.9}
-    if not beside:
-        columns = len(handles) if len(handles) <= 6 else 4
-        place = {"loc": "outside lower center", "ncols": columns}
+    columns = len(handles) if len(handles) <= 6 else 4
+    if narrow := _NARROW.get():
+        columns = 2 if max(map(len, handles), default=0) <= 16 else 1
+        figure.set_figheight(figure.get_figheight() + 0.25 * len(handles) / columns)
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
+    if beside and not narrow:
+        place = {"loc": "outside right center", "labelspacing": 0.9}
     for handle in figure.legend(handles.values(), handles, **place).legend_handles:
         if hasattr(handle, "set_sizes"):  # of a scatter plot, whose areas say something
             handle.set_sizes([60])
@@ -161,6 +175,12 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
     ]
     lines = _OF_BARS | {"path_effects": [withStroke(linewidth=2.8, foreground="white")]}
     ax.bar(at, [c["value"] for c in cells], yerr=errors, error_kw=lines, **look)
+
+
+def few_ticks(ax: Any, ticks: Mapping[str, float], most: int = 12, **text: Any) -> None:
+    """Labels the x axis by {label: position}, as every second or third if there are too many."""
+    names, at = zip(*list(ticks.items())[:: max(1, -(-len(ticks) // most))], strict=True)
+    ax.set_xticks(at, names, rotation=45, ha="right", **text)
 
 
 def rows_of_bars(ax: Any, names: Sequence[str], **ticks: Any) -> None:
@@ -242,7 +262,8 @@ def plot_precision(study: Study):
     """P@k of each probe (CKL, Figure 9)."""
     wide: dict[str, list[tuple[int, Entry]]] = {}
     for probe in study.probes:
-        for i, entry in enumerate(study.entries):
+        # Methods count from 0, as in the other figures.
+        for i, entry in enumerate(study.entries, -bool(study.initial)):
             # 2 beams are the ordinary search of the published numbers.
             if probe in entry.scores and entry.scores[probe].beams.max() > 2:
                 wide.setdefault(probe, []).append((i, entry))
@@ -268,8 +289,10 @@ def plot_precision(study: Study):
     return figure
 
 
-def _with_fuar(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in table["rows"] if row["fuar"]]
+def _with_fuar(table: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The rows that have a FUAR, each with the method's position."""
+    methods = (row for row in table["rows"] if row["key"] != "initial")
+    return [(i, row) for i, row in enumerate(methods) if row["fuar"]]
 
 
 @png
@@ -287,9 +310,9 @@ def draw_balance(ax: Any, table: Mapping[str, Any]) -> None:
     """A point for each row of the table that has a FUAR, of which there must be one."""
     rows = _with_fuar(table)
     # `or 1.0`: runs without recorded FLOPs must not divide by 0.
-    largest = max((row["flops"] or 0) for row in rows) or 1.0
-    gains, losses = ([row["fuar"][name] for row in rows] for name in ("gained", "lost"))
-    for i, (row, x, y) in enumerate(zip(rows, gains, losses, strict=True)):
+    largest = max((row["flops"] or 0) for _, row in rows) or 1.0
+    gains, losses = ([row["fuar"][name] for _, row in rows] for name in ("gained", "lost"))
+    for (i, row), x, y in zip(rows, gains, losses, strict=True):
         ax.scatter(
             x,
             y,
@@ -333,19 +356,18 @@ _COSTS = {
 def plot_cost(table: Mapping[str, Any]):
     """Forgetting against the FLOPs of the training and the number of added parameters."""
     rows = _with_fuar(table)
-    known = [name for name in _COSTS if any(row[name] for row in rows)]
+    known = [name for name in _COSTS if any(row[name] for _, row in rows)]
     if not known:
         return None
-    figure, axes = panels(len(known))
+    figure, axes = panels(len(known), size=(_PANEL[0] * len(known) + 1.8, _PANEL[1] + 0.7))
     for ax, name in zip(axes, known, strict=True):
         unit, title = _COSTS[name]
-        for i, row in enumerate(rows):
+        for i, row in rows:
             if row[name] is not None:
                 at = row[name] / unit, row["fuar"]["lost"]
                 ax.plot(*at, ls="", ms=9, **look(row["key"], i), label=row["label"])
         ax.set(xlabel=title, ylabel="forgotten (points)")
         ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
-    figure.set_figwidth(figure.get_figwidth() + 1.8)
     legend(figure, axes[:1], beside=True)
     return figure
 

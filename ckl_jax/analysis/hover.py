@@ -1,4 +1,4 @@
-"""SVG of a matplotlib figure in which points and bars show their values on hover."""
+"""SVG of a matplotlib figure for a page, whose points and bars show their values on hover."""
 
 import io
 from collections.abc import Iterator
@@ -8,13 +8,23 @@ from xml.etree import ElementTree
 import numpy as np
 
 _SVG = "http://www.w3.org/2000/svg"
+# What is of the page, and not of the data, follows its light or dark mode.
+_OF_PAGE = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--page, #ffffff)",
+    "#e4e4e4": "var(--line, #e4e4e4)",  # the grid
+}
 
 
-def svg(figure: Any) -> str:
+def svg(figure: Any, kind: str = "wide") -> str:
     """The figure as an `<svg>` element for an HTML page.
 
     Lines with markers, scattered points and bars that have a label get a `<title>` each, such as
-    "LoRA: epoch 3, EM (%) 41.2", which browsers show on hover and screen readers read.
+    "LoRA: epoch 3, EM (%) 41.2", which browsers show on hover and screen readers read. Black, white
+    and the grid's grey become the colours of the page; all others are the same in its dark mode.
+
+    Args:
+      kind: class of the element: "narrow" is shown on narrow pages alone, "wide" on others.
     """
     texts = {}
     for i, (artist, values) in enumerate(_labelled(figure)):
@@ -27,6 +37,12 @@ def svg(figure: Any) -> str:
     root = ElementTree.fromstring(drawn.getvalue())
     for extra in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(extra)
+    root.set("class", kind)
+    root.set("fill", "currentColor")  # matplotlib leaves black out of texts and areas
+    for element in root.iter():
+        for color, name in _OF_PAGE.items():
+            if color in (look := element.get("style", "")):
+                element.set("style", look.replace(color, name))
     for group in root.iter(f"{{{_SVG}}}g"):
         values = texts.get(group.get("id"), ())
         points = [group] if len(values) == 1 else list(group.iter(f"{{{_SVG}}}use"))

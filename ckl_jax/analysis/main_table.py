@@ -250,12 +250,14 @@ def best(table: dict[str, Any], column: str) -> dict[str, int]:
 
     A rank that more than half of the models have says nothing and is left out.
 
-    Of scores, higher is better; of FUAR, lower. "no gain" never ranks, nor do other columns, nor
-    does the Initial model: it is what the methods start from.
+    Of scores, higher is better; of FUAR, lower. Where FUAR's interval reaches "no gain" it never
+    ranks, nor do other columns, nor does the Initial model: it is what the methods start from.
     """
     if column != "fuar" and column not in table["probes"]:
         return {}
     ranking = [row for row in table["rows"] if row["key"] != "initial"]
+    if column == "fuar":
+        ranking = [row for row in ranking if gains(row)]
     values = {row["key"]: cell_value(row, column) for row in ranking}
     # Ranked as printed: two cells that show the same number share a rank.
     known = {k: round(v, 2) for k, v in values.items() if v is not None}
@@ -264,6 +266,11 @@ def best(table: dict[str, Any], column: str) -> dict[str, int]:
     ranked = sorted(set(known.values()), reverse=column != "fuar")[:2]
     telling = [v for v in ranked if 2 * list(known.values()).count(v) <= len(known)]
     return {k: ranked.index(v) + 1 for k, v in known.items() if v in telling}
+
+
+def gains(row: dict) -> bool:
+    """Whether a row has a FUAR whose whole interval says that something was gained."""
+    return bool(row["fuar"]) and None not in (row["fuar"]["value"], row["fuar"]["high"])
 
 
 def cell_value(row: dict, column: str) -> float | None:
@@ -338,7 +345,7 @@ def _legend(table: dict[str, Any]) -> str:
     if table["fuar"]:
         parts.append(
             "FUAR is what was forgotten over what was gained: 0 forgets nothing, 1 loses as much "
-            'as it gains; "no gain" is worst.'
+            'as it gains; "no gain" is worst, and an interval that reaches it has no rank.'
         )
     parts += [
         f"{title}: fraction of facts still answered as they used to be."

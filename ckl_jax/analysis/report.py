@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import json
-import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import ckl_jax
 from ckl_jax.analysis import changes, figures, labels
-from ckl_jax.analysis.main_table import compute_table, section
+from ckl_jax.analysis.main_table import compute_table, gains, section
 from ckl_jax.analysis.sections import Section, write_page
 from ckl_jax.analysis.study import Study, load_study, seed_of
 from ckl_jax.data.facts.ckl_files import BLANK
@@ -121,7 +120,10 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
     roles = {record.role: record for record in reversed(study.records.values())}
     sentences = (_extremes(table["rows"], roles[role]) for role in ROLES if role in roles)
     found += [" ".join(filter(None, sentences)), _examples(study)]
-    ranked = [row for row in table["rows"] if row["fuar"] and row["fuar"]["value"] is not None]
+    measured = [row for row in table["rows"] if row["fuar"]]
+    ranked = [row for row in measured if gains(row)]
+    if measured and not ranked:
+        found.append('No method surely gained: the intervals of all ratios (FUAR) reach "no gain".')
     if ranked:
         best = min(ranked, key=lambda row: row["fuar"]["value"])
         most = max(ranked, key=lambda row: row["fuar"]["gained"])
@@ -129,8 +131,7 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
         sentence = (
             f"{best['label']} forgot least for what it gained: a ratio (FUAR) of "
             f"{ratio['value']:.2f} ({ratio['lost']:.1f} points lost, {ratio['gained']:.1f} gained; "
-            f"95 % interval {' to '.join(map(_bound, (ratio['low'], ratio['high'])))}"
-            f"{_overlap(table, best)})"
+            f"95 % interval {ratio['low']:.2f} to {ratio['high']:.2f}){_against(table, best)}"
         )
         if most is not best:
             sentence += (
@@ -141,16 +142,12 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
     return found
 
 
-def _bound(bound: float | None) -> str:
-    return "no gain" if bound is None else f"{bound:.2f}"
-
-
-def _overlap(table: dict[str, Any], best: Mapping[str, Any]) -> str:
-    """Whose intervals of FUAR begin below the end of the best one's."""
-    end = lambda row, side: math.inf if row["fuar"][side] is None else row["fuar"][side]  # noqa: E731
-    others = [row for row in table["rows"] if row["fuar"] and row is not best]
-    found = [row["label"] for row in others if end(row, "low") <= end(best, "high")]
-    return f", which overlaps those of {', '.join(found)}" if found else ""
+def _against(table: dict[str, Any], best: Mapping[str, Any]) -> str:
+    """Whether the best FUAR differs from Vanilla's, by the test of the table's "*"."""
+    if not (test := best["tests"].get("fuar")):
+        return ""
+    differs = "differs" if test["p_holm"] <= table["alpha"] else "does not differ"
+    return f", which {differs} from Vanilla's at {table['alpha']:.2f} (paired test)"
 
 
 def _examples(study: Study) -> str:

@@ -1,7 +1,6 @@
 """The same experiment with several seeds: mean and range of every number of the main table."""
 
 import collections
-import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from ckl_jax.analysis.sections import (
     compact,
     costs,
     estimate,
-    ratio,
-    two,
     whole,
     write_page,
 )
@@ -114,7 +111,7 @@ def of_demos(
     shown = {column: title for table in tables for column, title in titles(table).items()}
     names = dict.fromkeys([*shown, "fuar", "trainable", "flops", "cpu_seconds"])
     seeds = [{r["key"]: {n: cell_value(r, n) for n in names} for r in t["rows"]} for t in tables]
-    # "no gain" is not a number, so the mean leaves it out; how often it occurred is shown below.
+    # "no gain" is not a number: a seed with it leaves no mean, or who gains least would look best.
     no_gain = collections.Counter(
         row["key"]
         for t in tables
@@ -125,6 +122,7 @@ def of_demos(
     for key, columns in over_seeds(seeds).items():
         label = labels.method_label(key)
         columns = {n: x | {"no_gain": no_gain[key] * (n == "fuar")} for n, x in columns.items()}
+        columns["fuar"] |= {"mean": None} if no_gain[key] else {}
         rows.append({"key": key, "label": label, "columns": columns})
         size, flops = columns["trainable"]["mean"], columns["flops"]["mean"]
         found = (_cell(columns[name]) for name in shown)
@@ -135,17 +133,17 @@ def of_demos(
             ]
         )
     note = (
-        f"Mean over {len(tables)} demos; below it, the smallest and the largest. A mean of FUAR "
-        "is over the demos in which something was gained."
+        f"Mean over {len(tables)} demos; below it, the smallest and the largest. FUAR has a mean "
+        "where something was gained in all of them."
     )
     headers = ["Method", "Trainable", *shown.values(), *COSTS]
     return Section(headers=headers, rows=cells, notes=[note]), rows
 
 
 def _cell(column: dict) -> Cell:
-    made = estimate(column, ratio if column["no_gain"] else two, value="mean")
-    none = f"no gain in {column['no_gain']}" if column["no_gain"] and made.below else ""
-    return dataclasses.replace(made, below=", ".join(filter(None, (made.below, none))))
+    if column["no_gain"]:
+        return Cell(f"no gain in {column['no_gain']} of {len(column['values'])}")
+    return estimate(column, value="mean")
 
 
 def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str] = ()) -> None:

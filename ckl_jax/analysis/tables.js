@@ -75,6 +75,16 @@
     URL.revokeObjectURL(link.href);
   }
 
+  // Shows the rows of a table that is wider than the page as cards, each cell with its header.
+  function fit(table, heads, rows) {
+    table.classList.remove("cards");
+    if (table.scrollWidth <= table.parentElement.clientWidth) return;
+    rows.forEach((row) => heads.forEach((head, column) => {
+      row.cells[column].dataset.label = head.textContent;
+    }));
+    table.classList.add("cards");
+  }
+
   document.querySelectorAll("table").forEach((table, number) => {
     const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0], rows = [...body.rows];
     const bar = make("div", { className: "bar" });
@@ -85,5 +95,7 @@
     if (rows.length > 2) sortable(heads, body, rows);
     bar.append(csv);
     table.parentElement.before(bar);
+    fit(table, heads, rows);
+    addEventListener("resize", () => fit(table, heads, rows));
   });
 })();

@@ -15,7 +15,7 @@ from ckl_jax.train.state import TrainState
 from ckl_jax.train.step_metrics import speed
 
 _METRICS_BEHIND = 8  # steps that the host reads behind the device, so that neither waits
-_FIRST = ("score", "em", "perplexity", "accuracy")  # the score that stands for an evaluation
+_FIRST = ("score", "perplexity", "em", "accuracy")  # the score that stands for an evaluation
 
 
 class Telemetry:
@@ -121,7 +121,7 @@ class Telemetry:
         for split, values in scores.items():
             self._writer.write(split, step, {**epoch, **values})
         if scores:
-            self.bar.say(_in_a_line({"step": step, **epoch}, scores))
+            self.bar.say(in_a_line({"step": step, **epoch}, scores))
         flat = {f"{split}/{n}": x for split, values in scores.items() for n, x in values.items()}
         self._newest["scores"] = (step, flat)
 
@@ -175,7 +175,7 @@ def _clocks() -> tuple[float, float]:
     return time.monotonic(), time.process_time()
 
 
-def _in_a_line(at: Mapping[str, int], scores: Mapping[str, Mapping[str, float]]) -> str:
+def in_a_line(at: Mapping[str, int], scores: Mapping[str, Mapping[str, float]]) -> str:
     """One line for an evaluation `at` a step (and epoch): the main score of each split."""
     parts = []
     for split, values in scores.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.analysis import gate
-from ckl_jax.analysis.figures import png
+from ckl_jax.analysis.figures import legend, panels, png
 from ckl_jax.analysis.gate import decimals
 from ckl_jax.analysis.labels import STATE_COLORS, count
 from ckl_jax.analysis.ledger import STATES
@@ -171,6 +171,7 @@ def write_history(registry: Registry) -> Path:
             rows,
             [f"Current: {registry.current or 'the first model'}."],
             anchor="updates",
+            kind="plain",
         ),
         _by_origin(registry, history),
     ]
@@ -212,12 +213,9 @@ def _share(right: Sequence[bool] | None) -> str:
 @png
 def plot_history(history: Sequence[Mapping]):
     """Plots the scores that are fractions of facts over updates; None for a single update."""
-    from matplotlib.figure import Figure
-
     if len(history) < 2:
         return None
-    figure = Figure(figsize=(7, 3.2), layout="constrained")
-    ax = figure.subplots()
+    figure, (ax,) = panels(1, size=(7, 3.2))
     for tag in TAGS:
         points = [(i, h["scores"][tag]) for i, h in enumerate(history) if tag in h["scores"]]
         if points:
@@ -229,5 +227,5 @@ def plot_history(history: Sequence[Mapping]):
     ax.set_xlabel("update")
     ax.set_ylabel("answered right after it")
     ax.set_ylim(0, 1)
-    ax.legend(frameon=False)
+    legend(figure, [ax])
     return figure

@@ -1,10 +1,12 @@
 """Points and bars of a page's figures say their values."""
 
 import re
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from ckl_jax.analysis import hover
+from ckl_jax.analysis import hover, sections
+from ckl_jax.analysis.labels import STATE_COLORS
 
 
 def _titles(figure):
@@ -41,3 +43,16 @@ def test_points_beyond_the_axes_leave_a_line_without_values():
     axes.plot([0, 1, 2], [1, 2, 3], "o", label="LoRA")
     axes.set_xlim(1.99, 2.01)
     assert _titles(figure) == []
+
+
+def test_the_page_colours_what_is_not_data_and_nothing_is_inverted():
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([0, 1], [1, 2], "ks", mec="white", label="Vanilla")
+    axes.bar([0], [1], color=STATE_COLORS["stale"])
+    axes.grid(color="#e4e4e4")
+    drawn = hover.svg(figure)
+    assert 'fill="currentColor"' in drawn and STATE_COLORS["stale"].lower() in drawn
+    assert "stroke: currentColor" in drawn and "stroke: var(--page" in drawn
+    assert "stroke: var(--line" in drawn and "#000000" not in drawn
+    assert "invert(" not in (Path(sections.__file__).parent / "page.html").read_text()

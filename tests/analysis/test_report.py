@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+from ckl_jax.analysis import labels
 from ckl_jax.analysis.changes import date_table, pick_examples
 from ckl_jax.analysis.main_table import best, compute_table, fuar_tasks, section
 from ckl_jax.analysis.report import find_runs, write_report
@@ -88,6 +89,8 @@ def test_figures_are_written_and_embedded(report):
     drawn = re.findall("<figure.*?<svg(.*?)</svg>", report.read_text(), re.DOTALL)
     assert len(drawn) == len(FIGURES)
     assert all("<text" in svg and "DejaVu Sans" in svg for svg in drawn)  # text, and no outlines
+    narrow = re.findall('<svg[^>]* width="([0-9.]+)pt"[^>]* class="narrow"', report.read_text())
+    assert len(narrow) == len(FIGURES) and all(float(width) < 320 for width in narrow)
 
 
 def test_the_table_is_made_of_the_rows(report, study):
@@ -297,13 +300,39 @@ def test_the_page_says_what_happened_and_has_every_fact(tmp_path):
     assert f"InvariantLAMA: {told}, {before:.1f} % before." in page
     bounds = {r["label"]: r["fuar"] for r in table["rows"] if r["fuar"]}
     best = min(bounds, key=lambda label: bounds[label]["value"])
-    high = bounds[best]["high"]
-    over = [k for k, b in bounds.items() if k != best and b["low"] <= high]
-    told = f"95 % interval {bounds[best]['low']:.2f} to {high:.2f}"
-    told += f", which overlaps those of {', '.join(over)}" if over else ""
-    assert f"{best} forgot least" in page and f"{told})" in page
+    told = f"95 % interval {bounds[best]['low']:.2f} to {bounds[best]['high']:.2f}), which differs"
+    assert f"{best} forgot least" in page and f"{told} from Vanilla&#39;s at 0.05" in page
     facts = page[page.index('id="facts"') :]
     assert facts[: facts.index("</table>")].count("<tr>") == 1 + sum(sizes.values())
+
+
+def test_a_method_whose_gain_is_not_sure_does_not_lead(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "lora", (0.80, 0.05, 0.02, 0.10, 0.70))
+    demo = make_demo(tmp_path, ("initial", "vanilla", "lora"))
+    page = write_report(find_runs([demo]), demo).read_text()
+    table = json.loads((demo / "table.json").read_text())["em"]
+    vanilla, lora = (row["fuar"] for row in table["rows"][1:])
+    assert lora["value"] < vanilla["value"] and lora["high"] is None
+    assert "Vanilla forgot least for what it gained" in page
+    assert best(table, "fuar") == {}
+    shutil.rmtree(demo / "vanilla")
+    page = write_report(find_runs([demo]), demo).read_text()
+    assert "No method surely gained" in page and "forgot least" not in page
+
+
+def test_a_method_has_one_colour_on_the_whole_page(tmp_path, monkeypatch):
+    for name in ("mine", "yours"):
+        monkeypatch.setitem(METHODS, name, METHODS["lora"])
+    demo = make_demo(tmp_path, ("initial", "mine", "yours"))
+    page = write_report(find_runs([demo]), demo).read_text()
+    for position, title in enumerate(("mine", "yours")):
+        figures = re.findall("<svg.*?</svg>", page, re.DOTALL)
+        with_method = [f for f in figures if f"<title>{title}" in f]
+        assert len(with_method) >= 4
+        own, other = (labels.color("", (position + i) % 2) for i in range(2))
+        assert all(own in f and other in f for f in with_method)
+        points = re.findall(rf"fill: (#\w+)[^<>]*>\s*<title>{title}", page)
+        assert set(points) == {own}
 
 
 def test_the_page_of_dates_is_of_probes_with_dates(study):
@@ -318,6 +347,18 @@ def test_no_gain_is_shown_in_words(tmp_path, capsys):
     (tmp_path / "vanilla" / "summary.json").write_text(json.dumps(summary))
     report = write_report(find_runs([tmp_path]), tmp_path)
     assert "no gain" in report.read_text() and "no gain" in capsys.readouterr().out
+
+
+def test_seeds_without_gain_leave_no_mean_and_no_lead(tmp_path, monkeypatch):
+    demos = []
+    for seed, lora in enumerate([(0.80, 0.05, 0.02, 0.10, 0.70), METHODS["initial"]]):
+        monkeypatch.setitem(METHODS, "lora", lora)
+        demos.append(make_demo(tmp_path / str(seed), ("initial", "vanilla", "lora"), seed=seed))
+    page = compare_seeds(demos, tmp_path, of_demos).read_text()
+    rows = {r["key"]: r for r in json.loads((tmp_path / "seeds.json").read_text())["rows"]}
+    assert rows["lora"]["columns"]["fuar"]["mean"] is None
+    assert rows["vanilla"]["columns"]["fuar"]["mean"] > 0
+    assert "<td>no gain in 1 of 2</td>" in page and "NL): " not in page
 
 
 def test_seeds_are_summarised(tmp_path, capsys):

@@ -5,6 +5,7 @@ import io
 import pytest
 import rich.console
 
+from ckl_jax.analysis.report import find_runs, write_report
 from ckl_jax.analysis.sections import Cell, Section, estimate, ratio, write_page
 from ckl_jax.analysis.seeds import over_seeds
 from tests.browser import Browser
@@ -120,5 +121,25 @@ def test_tables_are_sorted_searched_filtered_and_saved(tmp_path):
         browser.wait("new Promise((done) => setTimeout(() => done(true), 500))")
         assert saved.read_text() == "question,count,state\n'=1+1,28 x,kept\n"
         assert browser.errors() == [] and browser.requests() == []
+    finally:
+        browser.close()
+
+
+@pytest.mark.slow
+def test_a_telephone_shows_the_whole_of_tables_and_figures(tmp_path, demo):
+    path = write_report(find_runs([demo]), tmp_path)
+    browser = Browser(tmp_path / "profile")
+    try:
+        for width, shown in ((390, "narrow"), (1200, "wide")):
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+            browser.send("Emulation.setDeviceMetricsOverride", **size)
+            browser.open(path)
+            outside = "[...document.querySelectorAll('td, svg')].filter((e) => "
+            outside += f"e.getBoundingClientRect().right > {width}).length"
+            assert browser.run(outside) == 0
+            visible = "[...document.querySelectorAll('svg')].filter((e) => e.clientWidth)"
+            classes = browser.run(f"{visible}.map((e) => e.className.baseVal)")
+            assert set(classes) == {shown}
+        assert browser.run("document.querySelectorAll('table.cards').length") == 0
     finally:
         browser.close()

@@ -17,6 +17,7 @@ from ckl_jax.train import metrics_log
 from ckl_jax.train.evaluations import further_scores
 from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
 from ckl_jax.train.progress import ProgressBar
+from ckl_jax.train.telemetry import in_a_line
 
 
 def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -277,3 +278,8 @@ def test_the_log_has_the_lines_with_their_times(tmp_path):
     with open(log, "a") as f:  # as a study starts its trainings
         subprocess.run([sys.executable, "-c", code], check=True, stdout=f)
     assert [line[21:] for line in log.read_text().splitlines()[2:]] == ["train y  step 0/1"]
+
+
+def test_a_study_of_perplexities_says_perplexities():
+    scores = {"probe/2020_changed": {"em": 0.0, "f1": 0.0, "perplexity": 152.8}}
+    assert in_a_line({"step": 4}, scores) == "after step 4: 2020_changed perplexity 152.80"

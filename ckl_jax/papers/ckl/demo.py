@@ -14,7 +14,7 @@ from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.options import SomeNames
 from ckl_jax.papers.ckl.imported import LENGTHS, T5, Imported
-from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
+from ckl_jax.papers.ckl.methods import PAPER, expand
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
 from ckl_jax.world.ckl import check_data_dir, check_world
@@ -90,9 +90,11 @@ def run(demo: Demo) -> Path:
         study.run([training(demo, method) for method in demo.methods])
         study.step("Report")
         # Imported late: figures and templates are not needed while models train.
-        from ckl_jax.analysis.report import write_report
+        from ckl_jax.analysis.report import find_runs, write_report
 
-        return study.done(write_report(_finished(demo), demo.root))
+        # All of the folder, of earlier starts and of the user's own methods too.
+        finished = [run for run in find_runs([demo.root]) if (run / SUMMARY).exists()]
+        return study.done(write_report(finished, demo.root))
 
 
 def plan(demo: Demo) -> str:
@@ -163,9 +165,3 @@ def _macros(demo: Demo, name: str) -> dict[str, Any]:
         "WORLD_SEED": demo.seed,
         **(demo.imported.macros if demo.imported else {}),
     }
-
-
-def _finished(demo: Demo) -> list[Path]:
-    """The completed trainings in the folder, including earlier ones of other methods."""
-    folders = [demo.root / name for name in (INITIAL, *METHODS)]
-    return [folder for folder in folders if (folder / SUMMARY).exists()]

@@ -16,6 +16,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import demo as job
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import subprocess_runs
+from tests.analysis.helpers import METHODS as RUNS
+from tests.analysis.helpers import make_run
 
 CHILD = """
 import os, time
@@ -167,14 +169,19 @@ folder = pathlib.Path({!r}) / sys.argv[1]
 
 
 def test_the_report_is_over_all_that_is_finished(fake, tmp_path, monkeypatch):
+    for name in ("l2sp", "begun"):
+        monkeypatch.setitem(RUNS, name, RUNS["lora"])
     reported = []
     monkeypatch.setattr(report, "write_report", lambda runs, out: reported.append(runs) or out)
     demo = fake(TRAINS.format(str(tmp_path)))
     job.run(demo)
     (tmp_path / "modular").mkdir()  # begun, but not finished
+    make_run(tmp_path, "l2sp")  # of a method of the user's own
+    make_run(tmp_path, "begun")
+    (tmp_path / "begun" / "summary.json").unlink()
     job.run(dataclasses.replace(demo, methods=("lora",)))
     names = [[run.name for run in runs] for runs in reported]
-    assert names == [["initial", "vanilla"], ["initial", "vanilla", "lora"]]
+    assert names == [["initial", "vanilla"], ["initial", "vanilla", "lora", "l2sp"]]
 
 
 def test_lines_are_short_and_aligned(tmp_path, capsys):

@@ -132,8 +132,7 @@ def _by_person(scored: Scored, kinds: Sequence[str]) -> dict[str, list[float]]:
 def _plot_parts(parts: Mapping[str, Mapping[str, float]], shown: Sequence[str]):
     if not shown:
         return None
-    figure, (ax,) = figures.panels(1)
-    figure.set_figwidth(6.4)
+    figure, (ax,) = figures.panels(1, size=(6.4, 3.9))
     points = {t: [part.get(t, 0.0) for part in parts.values()] for t in shown}
     figures.stack(ax, points, [f"C{i}" for i in range(len(shown))])
     figures.rows_of_bars(ax, [known_probe(p).short for p in parts])

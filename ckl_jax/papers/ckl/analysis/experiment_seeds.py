@@ -37,7 +37,7 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
         raise UserError("No table is in all of these folders; make it by `ckl experiment` in each.")
     lead = (
         f"Ours, the mean over {len(folders)} seeds, and in brackets the paper's; below, the "
-        "smallest and the largest. A mean of FUAR is over the seeds in which something was gained."
+        "smallest and the largest. FUAR has a mean where something was gained with all of them."
     )
     tables = {
         name: [experiment_tables.read_tables(Path(folder) / name) for folder in folders]
@@ -85,5 +85,7 @@ def _part(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _cell(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     numbers = statistics.spread([cell["ours"] for cell in cells])
     defined = any(cell["defined"] for cell in cells)
+    if any(cell["defined"] and cell["ours"] is None for cell in cells):
+        numbers["mean"] = None  # no gain with one of them
     # The paper's number is the same in all; ours becomes the mean.
     return {**cells[0], "ours": numbers.pop("mean"), **numbers, "defined": defined}

@@ -131,7 +131,7 @@ def plot(models: Mapping[str, Mapping[str, Any]]):
     x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
     figures.bands(ax, x, {name: of["by_date"] for name, of in models.items()})
     as_of = datetime.date.fromisoformat(found["as_of"])
-    ax.axvline(as_of, color="#444444", linestyle="--", linewidth=1.0, label="as of")
+    ax.axvline(as_of, color="black", linestyle="--", linewidth=1.0, label="as of")
     ax.set(ylabel="accuracy, %", xlabel="day whose facts count as right")
     figures.legend(figure, [ax], beside=True)
     return figure

@@ -246,7 +246,7 @@ def _all_rows(models: Mapping[str, DatasetResults]) -> Section:
 def _plot_calibration(scores: Mapping[str, Mapping[str, Any]]):
     """Accuracy by confidence, a line for each model; the dashed line is perfect calibration."""
     figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
-    ax.plot([0, 100], [0, 100], color="#444444", linestyle="--", linewidth=1.0)
+    ax.plot([0, 100], [0, 100], color="black", linestyle="--", linewidth=1.0)
     colors = figures.LINES
     for i, (name, x) in enumerate(scores.items()):
         line = [[100 * b[key] for b in x["bins"]] for key in ("confidence", "accuracy")]
@@ -292,7 +292,7 @@ def _bars(
 ) -> None:
     """Groups of horizontal bars, a group for each of `names`, a bar for each model."""
     width, colors = 0.8 / len(heights), figures.LINES
-    lines, ranges = {"elinewidth": 1.0, "ecolor": "#444444"}, ranges or {}
+    lines, ranges = {"elinewidth": 1.0, "ecolor": "black"}, ranges or {}
     for i, (model, values) in enumerate(heights.items()):
         # The bars of a group are centred on its tick: 0.8 of the distance between ticks, divided
         # among the models.
@@ -350,6 +350,6 @@ def plot_bias(models: Mapping[str, DatasetResults], code: str):
         ranges[label] = np.stack([heights[label] - bias.min(0), bias.max(0) - heights[label]])
     figure, ax = _panel(options, models)
     _bars(ax, list(options), heights, ranges)
-    ax.axvline(1 / len(options), color="#444444", linestyle="--", linewidth=1.0)
+    ax.axvline(1 / len(options), color="black", linestyle="--", linewidth=1.0)
     ax.set(xlabel="mean probability among the options", title=code)
     return figure

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ckl_jax.analysis.figures import panels, png, save
+from ckl_jax.analysis.figures import few_ticks, panels, png, save
 from ckl_jax.analysis.sections import Section
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap.analysis import staleness
@@ -87,8 +87,7 @@ def _plot(curves: Mapping[str, staleness.Curve], trend: Mapping[str, float] | No
     )
     matrix.grid(False)
     matrix.set_yticks(range(len(names)), names)
-    shown = range(0, len(labels), max(1, -(-len(labels) // 8)))
-    matrix.set_xticks(shown, [labels[i] for i in shown], rotation=45, ha="right")
+    few_ticks(matrix, {label: i for i, label in enumerate(labels)}, most=8)
     matrix.set(xlabel="test month", ylabel="trained until the end of")
     figure.colorbar(image, ax=matrix, label="perplexity over the last one's (%)")
     years = np.array([float(name) for name in names])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.figures import legend, panels, png, sections
+from ckl_jax.analysis.figures import few_ticks, legend, panels, png, sections
 from ckl_jax.analysis.sections import Section
 from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.past_text import START
@@ -101,10 +101,7 @@ def _plot(
             _draw_line(ax, curve, x, **look)
         else:
             ax.plot(x, curve["values"], dashes, marker=marker, **look)
-    # At most twelve labels.
-    shown = list(ticks.items())[:: max(1, -(-len(ticks) // 12))]
-    names, at = zip(*shown, strict=True)
-    ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
+    few_ticks(ax, ticks, fontsize=9)
     ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
     ax.set(xlabel=unit, ylabel=ylabel)
     if logarithmic:
@@ -112,10 +109,7 @@ def _plot(
         ax.yaxis.set_major_formatter("{x:g}")  # not powers of 10 as formulas
         lowest = min(min(curve["values"]) for curve in curves.values())
         ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
-    if beside:
-        figure.legend(loc="outside right upper", fontsize=9)
-    else:
-        legend(figure, [ax])
+    legend(figure, [ax], beside)
     return figure
 
 

@@ -19,7 +19,7 @@ Rows = Sequence[dict[str, Any]]
 
 @png
 def plot_matrices(study: Study, matrices: Mapping[str, Any]):
-    """Heat map of each method's temporal misalignment matrix (Figure 4); darker is better."""
+    """Heat map of each method's temporal misalignment matrix (Figure 4)."""
     nothing = {"value": np.nan}
     values = {
         method: np.array(
@@ -37,8 +37,9 @@ def plot_matrices(study: Study, matrices: Mapping[str, Any]):
         image = ax.imshow(grid, cmap="viridis", vmin=low, vmax=high, aspect="auto")
         for (row, column), value in np.ndenumerate(grid):
             text = f"{value:.1f}" if np.isfinite(value) else "–"
-            # Readable on both ends of the colour map.
-            color = "white" if value < (low + high) / 2 else "black"
+            # Readable on both ends of the colour map, in the dark mode of a page as well: black and
+            # white would become the page's colours.
+            color = "#f8f8f8" if value < (low + high) / 2 else "#080808"
             ax.text(column, row, text, ha="center", va="center", color=color, fontsize=9)
         names = [study.label(m) if m else "Initial" for m in matrices[method]]
         ax.set_yticks(range(len(names)), names, fontsize=9)
@@ -71,8 +72,10 @@ def _bars(ax: Any, study: Study, rows: Rows, cell: Callable) -> None:
         # Centres the group of bars on the interval's tick.
         at = [x + (n - (len(rows) - 1) / 2) * width for x in cells]
         if cells:
-            label, color = method_label(row["method"]), labels.color(row["method"], n)
-            bars(ax, at, list(cells.values()), width=width, label=label, color=color)
+            name = row["method"]
+            color = labels.color(name, (study.initial.method, *study.methods).index(name))
+            values = list(cells.values())
+            bars(ax, at, values, width=width, label=method_label(name), color=color)
     _name_intervals(ax, study)
     ax.grid(axis="x", visible=False)
 
@@ -157,7 +160,7 @@ def draw(study: Study, made: Mapping[str, Any]) -> dict[str, Section]:
         {
             "misalignment": (
                 "Temporal misalignment",
-                "Changed facts; darker is better, one scale for all methods.",
+                "Changed facts; lower is better, one scale for all methods.",
                 plot_matrices(study, made["matrices"]),
             ),
             "averages": (

@@ -85,7 +85,8 @@ def test_transfer_is_of_logarithms_of_perplexities(root):
 def test_a_report_of_all_forms(root, capsys):
     assert ckl.main(["report", str(root)]) == 0
     html = (root / "report.html").read_text()
-    assert html.count("</svg>") == 4 and "Temporal misalignment" in html
+    assert html.count('class="wide"') == html.count('class="narrow"') == 4
+    assert "Temporal misalignment" in html
     made = json.loads((root / "tables.json").read_text())
     assert made["intervals"] == list(INTERVALS) and len(made["table_2"]) == 4
     with open(root / "matrix.csv") as f:
