@@ -154,6 +154,6 @@ def _complain(where: str, missing: list[str], unused: list[str], differing: list
 
 
 def some(names: Sequence[str], separator: str = ", ", limit: int = 20) -> str:
-    """The first names of a list, and how many more there are; "nothing" if it is empty."""
+    """The first names of a list, and how many more there are."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return (separator.join(names[:limit]) or "nothing") + more
+    return separator.join(names[:limit]) + more

@@ -505,11 +505,6 @@ def read(
 ) -> DecoderConfig:
     """`config_from_hf`, of a subclass and its family."""
     model_type = settings["model_type"]
-    if settings.get("quantization_config"):
-        raise UserError(
-            "config.json has a quantization_config: quantised weights cannot be imported; give the "
-            "model in bfloat16 or float32."
-        )
     settings = {**settings, **{k: settings[v] for k, v in family.renamed.items() if v in settings}}
     if model_type == "bloom":
         settings.setdefault("intermediate_size", 4 * settings.get("hidden_size", 0))

@@ -30,6 +30,11 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
       UserError: a model of no registered architecture, or with a part that ours does not have.
     """
     form = _of_settings(settings)
+    if settings.get("quantization_config"):
+        raise UserError(
+            "config.json has a quantization_config: quantised weights cannot be imported; give the "
+            "model in bfloat16 or float32."
+        )
     check_numbers(settings)
     return form.config_from_hf(settings, **overrides)
 
@@ -164,8 +169,9 @@ def _check_copies(state, embedding, copies, source):
 
 
 def _refuse_mismatch(source, missing, unexpected):
-    if missing or unexpected:
+    halves = ("missing", missing), ("not part of the model", unexpected)
+    if told := [f"{what} {some(names, limit=6)}" for what, names in halves if names]:
         raise UserError(
-            f"{source} does not fit the model: missing {some(missing, limit=6)}; not part of the "
-            f"model {some(unexpected, limit=6)}; check the config.json that is given with it."
+            f"{source} does not fit the model: {'; '.join(told)}; check the config.json that is "
+            "given with it."
         )

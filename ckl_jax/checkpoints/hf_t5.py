@@ -47,13 +47,24 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
     Raises:
       UserError: a T5 with a part this model does not have.
     """
-    check_settings(settings, {"layer_norm_epsilon": _EPSILON}, _SIZES, "T5")
-    kind = settings.get("feed_forward_proj", "relu")
+    fixed = {"layer_norm_epsilon": _EPSILON, "is_encoder_decoder": True}
+    check_settings(settings, fixed, _SIZES, "T5")
+    default = "gated-gelu" if settings.get("model_type") in ("mt5", "umt5") else "relu"
+    kind = settings.get("feed_forward_proj", default)
     if kind not in _FEED_FORWARDS:
         raise UserError(
             f"config.json says feed_forward_proj {kind!r}: only "
             f"{', '.join(_FEED_FORWARDS)} can be imported."
         )
+    # transformers writes these too, derived, and computes by them alone when it reads them.
+    is_gated = kind.startswith("gated-")
+    act = "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
+    for name, derived in (("dense_act_fn", act), ("is_gated_act", is_gated)):
+        if settings.get(name, derived) != derived:
+            raise UserError(
+                f"config.json says {name} {settings[name]!r} and feed_forward_proj {kind!r}, which "
+                f"means {derived!r}; leave out the wrong one."
+            )
     layers = settings["num_layers"]
     fields = dict(
         vocab_size=settings["vocab_size"],

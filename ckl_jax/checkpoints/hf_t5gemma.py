@@ -28,8 +28,7 @@ _FAMILY = dataclasses.replace(
 def config_from_hf(settings: Settings, **overrides: Any) -> T5GemmaConfig:
     """`T5GemmaConfig` of a `config.json`; raises `UserError` for a setting that is not offered."""
     tied = {"tie_word_embeddings": settings.get("tie_word_embeddings", True)}
-    whole = {k: settings[k] for k in ("quantization_config",) if k in settings}
-    encoder, decoder = (_stack(settings, name, {**tied, **whole}) for name in _STACKS)
+    encoder, decoder = (_stack(settings, name, tied) for name in _STACKS)
     if encoder.vocab_size != decoder.vocab_size:
         raise UserError(
             f"config.json has a vocab_size of {encoder.vocab_size} in encoder and of "

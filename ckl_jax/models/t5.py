@@ -89,6 +89,9 @@ class T5Config:
         )
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
         validate(self, _SIZES)
+        # Half of the buckets are of one distance each; the others are behind them.
+        least = self.relpos_buckets // 2 + 1
+        checks.require_int(least, **{"T5Config.relpos_max_distance": self.relpos_max_distance})
 
     @property
     def projections(self) -> tuple[str, ...]:

@@ -179,6 +179,9 @@ def test_a_tree_with_more_or_fewer_leaves_is_not_saved(tmp_path):
         save_hf(tmp_path, params, TIED)
     assert "missing decoder/decoder_norm/scale" in str(error.value)
     assert "not part of the model encoder/lora/a" in str(error.value)
+    del params["encoder"]["lora"]
+    with pytest.raises(UserError, match="missing decoder/decoder_norm/scale; check the config"):
+        save_hf(tmp_path, params, TIED)
     assert not list(tmp_path.iterdir())
 
 
@@ -209,6 +212,11 @@ def test_pickles_are_refused_with_a_reason(tmp_path):
         (dict(model_type="bart"), "'bart': only T5"),
         (dict(feed_forward_proj="gated-tanh"), "feed_forward_proj 'gated-tanh'"),
         (dict(layer_norm_epsilon=1e-5), "layer_norm_epsilon 1e-05"),
+        (dict(is_encoder_decoder=False), "is_encoder_decoder False: only True"),
+        (dict(dense_act_fn="gelu_new"), "dense_act_fn 'gelu_new' and feed_forward_proj 'relu'"),
+        (dict(is_gated_act=True), "is_gated_act True and feed_forward_proj 'relu'"),
+        (dict(relative_attention_max_distance=2), "relpos_max_distance is 2; give"),
+        (dict(quantization_config={"bits": 4}), "quantised weights cannot be imported"),
     ],
 )
 def test_what_this_model_lacks_is_refused(settings, text):
