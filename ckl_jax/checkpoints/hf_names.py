@@ -131,7 +131,8 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
       `transformer.wte.weight` or BERT's `bert.embeddings.word_embeddings.weight`.
 
     Raises:
-      UserError: a leaf is missing or has no name there (side networks, LoRA: merge or drop them).
+      UserError: a leaf is missing, of another shape or has no name there (side networks, LoRA:
+        merge or drop them).
     """
     # Tables name single layers.
     flat = paths.flatten(paths.scan_to_loop(params) if config.scan_layers else params)
@@ -143,6 +144,11 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
     state = {}
     for entry in table:
         value = np.asarray(flat[entry.path])
+        if value.shape != entry.shape:
+            raise UserError(
+                f"{entry.path} has the shape {list(value.shape)}, but that of config.json's model "
+                f"is {list(entry.shape)}; give the config.json that the model came from."
+            )
         state[entry.name] = np.ascontiguousarray(value.T if entry.transposed else value)
     return form.join(state, config)
 

@@ -80,6 +80,13 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys):
     flags[-1] = str(tmp_path / "other")
     assert main(["export-hf", "--model", str(ours), *flags]) == 2
     assert "is not the vocabulary that" in capsys.readouterr().err
+    longer = json.loads((hf / "config.json").read_text())
+    longer["n_positions"] *= 2
+    (tmp_path / "longer").mkdir()
+    (tmp_path / "longer/config.json").write_text(json.dumps(longer))
+    flags[1] = str(tmp_path / "longer")
+    assert main(["export-hf", "--model", str(ours), *flags]) == 2
+    assert "pos_embedding has the shape [16, 16], but that of" in capsys.readouterr().err
 
 
 def test_the_embedding_grows_by_the_released_tokens(hf, tmp_path, capsys):
