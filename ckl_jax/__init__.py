@@ -9,7 +9,7 @@ __version__ = "0.2.0"
 # ruff: noqa: F401, I001
 if TYPE_CHECKING:
     from ckl_jax.api import Intervals, Model, Plots, Run, Staleness, Update, Updates, compare
-    from ckl_jax.api import diffsets, load, probe, splits, staleness, train, update
+    from ckl_jax.api import compare_seeds, diffsets, load, probe, splits, staleness, train, update
     from ckl_jax.cli.ckl import command
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.errors import UserError
@@ -25,7 +25,9 @@ _PLACES = {
     "UserError": "errors",
     "command": "cli.ckl",
     **dict.fromkeys(("Intervals", "Model", "Plots", "Run", "Staleness", "Update"), "api"),
-    **dict.fromkeys(("Updates", "compare", "diffsets", "load", "probe", "splits"), "api"),
+    **dict.fromkeys(
+        ("Updates", "compare", "compare_seeds", "diffsets", "load", "probe", "splits"), "api"
+    ),
     **dict.fromkeys(("staleness", "train", "update"), "api"),
 }
 __all__ = sorted(_PLACES)

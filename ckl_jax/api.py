@@ -495,6 +495,39 @@ def _study(runs: Runs) -> "Study":
 
 
 @checks.typed
+def compare_seeds(folders: Sequence[Folder]) -> "pandas.DataFrame":
+    """The table of CKL over demos of several seeds, as `ckl report --seeds` writes it.
+
+    Args:
+      folders: two or more of `ckl demo`, one for each seed.
+
+    Returns:
+      A row for each method: columns PROBE, PROBE_low and PROBE_high, the mean and the smallest and
+      largest of the seeds in percent, and likewise of fuar, whose mean is NaN where one seed gained
+      nothing, and of what the trainings cost.
+
+    Raises:
+      UserError: these are not folders of demos, or one is given twice.
+    """
+    import pandas
+
+    from ckl_jax.analysis.seeds import check_folders, of_demos
+
+    check_folders(folders)
+    ends = {"": "mean", "_low": "low", "_high": "high"}
+    found = {
+        row["label"]: {
+            f"{name}{end}": column[of]
+            for name, column in row["columns"].items()
+            for end, of in ends.items()
+        }
+        for row in of_demos(folders)[1]
+    }
+    table = pandas.DataFrame.from_dict(found, orient="index", dtype=float)
+    return table.rename_axis("method")
+
+
+@checks.typed
 def probe(
     model: Any,
     dataset: "Folder | Dataset" = "BEAR",

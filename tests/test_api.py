@@ -63,6 +63,17 @@ def test_runs_are_compared_as_in_the_report(demo):
         ckl.compare(demo, "bleu")
 
 
+def test_seeds_are_compared_as_in_the_report(demo, tmp_path):
+    other = make_demo(tmp_path / "other", ("initial", "vanilla", "lora"), seed=1)
+    table, single = ckl.compare_seeds([demo, other]), [ckl.compare(d) for d in (demo, other)]
+    means = [one.loc["LoRA", "new_lama"] for one in single]
+    row = table.loc["LoRA"]
+    assert row.new_lama == pytest.approx(np.mean(means))
+    assert [row.new_lama_low, row.new_lama_high] == pytest.approx(sorted(means))
+    with pytest.raises(ckl.UserError, match="at least two demo folders"):
+        ckl.compare_seeds([demo])
+
+
 def test_a_command_runs_in_this_process(demo, tmp_path, capsys):
     done = ckl.command(f"report '{demo}' --out '{tmp_path}'")
     assert done["exit_code"] == 0 and (tmp_path / "report.html").is_file()
