@@ -100,13 +100,7 @@ def prepare_ckl(
         lines = itertools.chain.from_iterable(corpus_texts(sources[n]) for n in chosen)
         vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
     elif isinstance(vocabulary, str | os.PathLike):
-        path = Path(vocabulary)
-        if is_byte_vocabulary(path if path.is_dir() else path.parent):
-            vocabulary = ByteVocabulary(path)
-        elif path.is_dir() and load_tokenizer(path)[0].token_to_id("<extra_id_0>") is None:
-            vocabulary = SpanVocabulary(path)
-        else:
-            vocabulary = Vocabulary(path, extra_ids)
+        vocabulary = _opened(Path(vocabulary), extra_ids)
     if legacy_spacing:
         vocabulary = Vocabulary(vocabulary.path, extra_ids, legacy_spacing)
     tasks = {name: out / "tasks" / name for name in sources}
@@ -120,6 +114,15 @@ def prepare_ckl(
         if not _is_current(tasks[name], metas[name]):
             _cache(path, tasks[name], vocabulary, metas[name], progress)
     return Prepared(vocabulary, tasks)
+
+
+def _opened(path: Path, extra_ids: int) -> Any:
+    """The vocabulary of a file, or of the folder of a ByT5 or a T5Gemma."""
+    if is_byte_vocabulary(path if path.is_dir() else path.parent):
+        return ByteVocabulary(path)
+    if path.is_dir() and load_tokenizer(path)[0].token_to_id("<extra_id_0>") is None:
+        return SpanVocabulary(path)
+    return Vocabulary(path, extra_ids)
 
 
 def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:

@@ -174,12 +174,7 @@ def make_inputs(
     world = {"WORLD_SEED": seed, "WORLD_SIZE": size, "WORLD": variant}
     _check_world(data_dir, world)
     made = (*CORPORA, *REVIEWS) if rows is None else (*rows.tasks, "d0_review")
-    for task in filter(None, tasks):
-        if task not in made and find_task(task, cache_dirs) is None:
-            raise UserError(
-                f"Task {task!r} does not exist, and is none of those that are made here: "
-                f"{', '.join(made)}.{nearest(str(task), made)}"
-            )
+    _check_tasks(tasks, made, cache_dirs)
     if initial is not None and initial != initial_dir:
         find_checkpoint(initial)
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
@@ -206,6 +201,17 @@ def make_inputs(
             form = {"packed": rows.packed, "legacy": rows.legacy}
             prepare_rows(sources, rows.folder, Vocabulary(path), rows.length, **form)
     return functools.partial(_train_initial, initial_gin_files, macros) if lacks_initial else None
+
+
+def _check_tasks(
+    tasks: Sequence[str | None], made: Sequence[str], cache_dirs: Sequence[str]
+) -> None:
+    for task in filter(None, tasks):
+        if task not in made and find_task(task, cache_dirs) is None:
+            raise UserError(
+                f"Task {task!r} does not exist, and is none of those that are made here: "
+                f"{', '.join(made)}.{nearest(str(task), made)}"
+            )
 
 
 def _documents(data_dir: Path, task: str) -> Path:
