@@ -36,10 +36,11 @@ class Base:
             # "" is the newest checkpoint, which may be either.
             return self.step == other.step or "" in (self.step, other.step)
         # Copies of one model in two folders: equal answers are the evidence that is left.
+        alike = bool(self.scores and other.scores) and _same_answers(self.scores, other.scores)
         if self.source and other.source:
-            return _same_answers(self.source.last, other.source.last)
+            return alike
         gone = [base for base in (self, other) if not base.folder.exists()]
-        return bool(gone) and self.folder.name == other.folder.name  # one was moved
+        return bool(gone) and (alike or self.folder.name == other.folder.name)  # one was moved
 
 
 def _same_answers(a: dict[str, Scored], b: dict[str, Scored]) -> bool:

@@ -216,9 +216,11 @@ def test_runs_of_different_initial_models_are_refused(tmp_path):
         load_study([a / "lora", b / "lora"])
     _rebase(a / "lora", tmp_path / "gone" / "initial")  # it was moved
     assert load_study([a / "initial", a / "lora"]).initial
-    _rebase(a / "lora", tmp_path / "gone" / "other")
+    _rebase(a / "lora", tmp_path / "gone" / "other")  # and had another name, but answers alike
+    assert load_study([a / "initial", a / "lora"]).initial
+    _rebase(b / "lora", tmp_path / "gone" / "other")
     with pytest.raises(UserError, match="gone/other, but .*0/initial is another Initial model"):
-        load_study([a / "initial", a / "lora"])
+        load_study([a / "initial", b / "lora"])
 
 
 def test_a_copy_of_a_demo_and_a_second_phase_have_one_initial_model(tmp_path):
