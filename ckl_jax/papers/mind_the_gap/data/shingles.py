@@ -134,9 +134,11 @@ def signatures(
     Raises:
       UserError: the package `rensa` is not installed.
     """
+    if not len(texts):  # near-duplicates are left in, say, and need no package
+        return np.zeros((0, permutations), np.uint32)
     with if_missing("Near-duplicates need the package 'rensa': pip install 'ckl-jax[text]'."):
         from rensa import RMinHash
-    parts = [np.zeros((0, permutations), np.uint32)]
+    parts = []
     for part in batches(texts, len, _CACHED):
         hashes, offsets = shingles(part, width)
         # [texts, permutations]

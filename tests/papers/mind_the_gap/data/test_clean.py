@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import random
+import sys
 
 import pytest
 
@@ -337,3 +338,13 @@ def test_two_do_not_clean_into_one_file_at_once(tmp_path, monkeypatch):
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == done["documents"]["kept"]
     names = ["out.clean.json", "out.jsonl", "x.jsonl"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_near_duplicates_that_are_left_in_need_no_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rensa", None)
+    source, line = tmp_path / "in.jsonl", {"date": "2018-02-03", "text": "One sentence, twice."}
+    source.write_text("".join(json.dumps({**line, "id": i}) + "\n" for i in "ab"))
+    argv = ["data", "clean", "--documents", str(source), "--language-id", "none", "--workers", "1"]
+    argv += ["--tokenizer", "none", "--out", str(tmp_path / "out.jsonl")]
+    assert main([*argv, "--keep-near-duplicates"]) == 0
+    assert len(list(read_documents(tmp_path / "out.jsonl"))) == 2
