@@ -175,7 +175,7 @@ def check_same_run(
             also = " (data, vocabulary or base have other content)" if other else ""
             raise UserError(
                 f"{model_dir} was trained {difference}{also}; use another {setting} or the old "
-                f"value, or go on with all of its settings: --gin_file={config}."
+                f"value, or go on with its settings alone: --gin_file={config}."
             )
         return difference
     return None
