@@ -3,6 +3,7 @@
 import codecs
 import collections
 import contextlib
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -22,6 +23,7 @@ from typing import IO, Any
 
 from ckl_jax.errors import UserError
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _PART = ".part"  # ends the name of a file that is being written
 _MARK = ".made_by"  # in a folder: the command that fills it
 
@@ -53,7 +55,8 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
         ) from e
     except OSError as e:
         reason = e.strerror or str(e)
-        advice = "check the path" if action == "read" else "free space or choose another folder"
+        advice = "check the path" if action == "read" else "choose another folder"
+        advice = f"free space or {advice}" if e.errno in _FULL else advice
         raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from e
 
 

@@ -256,18 +256,19 @@ def write(
     out, note, given = Path(out), _NOTE.format(samples=samples), list(map(str, folders))
     write_json(out / "claims.json", {"folders": given, "samples": samples, "claims": found})
     write_file(out / "claims.md", "\n".join([*(s.markdown(2) for s in sections), f"{note}\n"]))
-    for paper, tables in papers.items():
-        for table in tables:
-            table.show(name=paper)
-    print(note, flush=True)
-    page = [
+    parts = [
         Section(paper, anchor=f"paper-{i}", sections=list(map(_folded, tables)))
         for i, (paper, tables) in enumerate(papers.items())
     ]
     said = collections.Counter(row["verdict"] for row in found)
     verdicts = ", ".join(f"{verdict} {count}" for verdict, count in sorted(said.items()))
     lead = [f"{len(found)} claims: {verdicts}.", note, f"Folders: {', '.join(given)}."]
-    return write_page(out / "claims.html", "Which of the papers' claims hold", page, lead)
+    page = write_page(out / "claims.html", "Which of the papers' claims hold", parts, lead)
+    for paper, tables in papers.items():
+        for table in tables:
+            table.show(name=paper)
+    print(note, flush=True)
+    return page
 
 
 def _folded(table: Section) -> Section:

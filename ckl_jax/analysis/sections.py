@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.files import os_errors, refuse_existing, write_file, write_json
 
 _WIDE = 160  # columns where the output goes to no terminal
@@ -249,8 +250,9 @@ def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
       *others: names of the files beside it.
 
     Raises:
-      UserError: one of them is there, and the page is not ours.
+      UserError: one of them is there, and the page is not ours; or their folder is a file.
     """
+    checks.require_folder(**{"--out": page.parent})
     if page.is_file():
         with os_errors(page, "read"), open(page, "rb") as f:
             if _SIGN in f.read(4096):

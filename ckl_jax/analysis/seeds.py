@@ -63,10 +63,11 @@ def compare_seeds(folders: Sequence[str | Path], out: str | Path, summarize: Sum
     out, given = Path(out), list(map(str, folders))
     write_json(out / "seeds.json", {"folders": given, "rows": rows})
     write_file(out / "seeds.md", table.markdown())
-    table.show()
     made = Section("Scores", sections=[table], anchor="scores")
     lead = [*_lead(table), f"Folders: {', '.join(given)}."]
-    return write_page(out / "seeds.html", "Results over seeds", [made], lead)
+    page = write_page(out / "seeds.html", "Results over seeds", [made], lead)
+    table.show()
+    return page
 
 
 def _lead(table: Section) -> list[str]:

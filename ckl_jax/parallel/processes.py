@@ -72,7 +72,8 @@ def run_child(command: Sequence[str]) -> int:
         received.append(number)
         child.send_signal(number)
 
-    child = subprocess.Popen(command, env=child_environment())
+    # A terminal sends Ctrl-C to its whole process group: only this process is to get it.
+    child = subprocess.Popen(command, env=child_environment(), start_new_session=True)
     before = {}
     with contextlib.suppress(ValueError):  # not the main thread: the host program handles signals
         before = {number: signal.signal(number, pass_on) for number in _STOPS}

@@ -2,6 +2,7 @@ import html.parser
 import json
 import re
 import shutil
+import sys
 import warnings
 
 import pytest
@@ -10,7 +11,7 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.changes import date_table, pick_examples
 from ckl_jax.analysis.main_table import best, compute_table, fuar_tasks, section
 from ckl_jax.analysis.report import find_runs, write_report
-from ckl_jax.analysis.sections import compact
+from ckl_jax.analysis.sections import Section, compact
 from ckl_jax.analysis.seeds import compare_seeds, of_demos
 from ckl_jax.analysis.study import load_study
 from ckl_jax.cli import ckl
@@ -432,3 +433,20 @@ def test_names_are_neither_html_nor_formulas(tmp_path):
         page = write_report(find_runs([demo]), tmp_path / "out").read_text()
     assert "&lt;script&gt;a()" in page
     assert page.count("<script") == 1 and "<img src=x" not in page
+
+
+def test_a_file_in_the_way_is_told_before_anything_is_drawn(demo, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    assert ckl.main(["report", str(demo), "--out", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith(f"ckl: --out is {tmp_path}/file, which is a file")
+
+
+def test_a_page_is_there_before_its_table_is_printed(demo, tmp_path, monkeypatch):
+    """What ends with the standard output would else leave files that look like another's."""
+    other = make_demo(tmp_path / "other", ("initial", "vanilla", "lora"), seed=1)
+    monkeypatch.setattr(Section, "show", lambda *_, **__: sys.exit("nobody reads this"))
+    argv = ["report", str(demo), str(other), "--seeds", "--out", str(tmp_path)]
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="nobody reads this"):
+            ckl.main(argv)
+        assert (tmp_path / "seeds.html").is_file()

@@ -11,6 +11,7 @@ import pytest
 
 from ckl_jax.analysis.sections import Section
 from ckl_jax.cli import ckl, endings
+from ckl_jax.parallel import processes
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -128,3 +129,24 @@ def test_too_little_memory_is_one_sentence(capsys):
     assert endings.run("ckl", job) == 2
     told = "ckl: There is not enough memory (Unable to allocate 9 TiB); use less of it.\n"
     assert capsys.readouterr().err == told
+
+
+def test_the_second_of_two_signals_does_not_hit_the_sentence(monkeypatch, capsys):
+    def run():
+        signal.raise_signal(signal.SIGINT)
+
+    def complain(sentence, complain=endings.complain):
+        signal.raise_signal(signal.SIGINT)
+        complain(sentence)
+
+    monkeypatch.setattr(ckl, "parse", lambda argv: run)
+    monkeypatch.setattr(endings, "complain", complain)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert ckl.main(["demo"]) == 130
+        assert capsys.readouterr().err == "ckl: interrupted; start it again to go on\n"
+        monkeypatch.setattr(processes, "TOGETHER_SECONDS", -1.0)  # as if it came much later
+        with pytest.raises(KeyboardInterrupt):
+            ckl.main(["demo"])
+    finally:
+        signal.signal(signal.SIGINT, before)

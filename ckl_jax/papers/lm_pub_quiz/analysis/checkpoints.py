@@ -76,7 +76,6 @@ def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[s
     table = Section(
         "Checkpoints", [*headers, "Still known, %"], cells, _NOTES, anchor="checkpoints"
     )
-    table.show()
     last = found[-1]
     lead = (
         f"{last['known']:,} of {last['facts']:,} facts are known at {last['name']}, "
@@ -86,6 +85,7 @@ def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[s
     title = "Facts along checkpoints"
     figure = Section("Curves", png=image, anchor="curves")
     page = sections.write_page(out / "checkpoints.html", title, [table, figure], [lead])
+    table.show()
     return page, found
 
 

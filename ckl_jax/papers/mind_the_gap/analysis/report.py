@@ -54,13 +54,6 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     tables = tables_of(results)
     plain = [dataclasses.replace(table, notes=()) for table in tables.values()]
     write_file(out / "tables.md", "\n".join(table.markdown() for table in plain))
-    for table in plain:
-        table.show()
-    for sentence in cutoff_sentences(results):
-        print(sentence)
-    if warning := few_documents(results):
-        print(warning)
-
     sections = [
         *parts_of(results, drawn).values(),
         *more,
@@ -76,16 +69,21 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     ]
     stale = results["months"][results["stale"]]
     against = "a control" if _has_control(results) else "the loss on equally frequent words"
+    cutoffs, warning = cutoff_sentences(results), few_documents(results)
     lead = [
         headline(results),
         f"{labels.count(len(results['months']), 'model')} against {against}, on "
         f"{sum(stale['documents']):,.0f} documents of {stale['labels'][0]} to "
         f"{stale['labels'][-1]}; {results['words'][ALL]:,.0f} words.",
-        *cutoff_sentences(results),
+        *cutoffs,
         warning,
     ]
-    title = "How fast the model goes stale"
-    return write_page(out / "report.html", title, sections, lead)
+    page = write_page(out / "report.html", "How fast the model goes stale", sections, lead)
+    for table in plain:
+        table.show()
+    for sentence in filter(None, (*cutoffs, warning)):
+        print(sentence)
+    return page
 
 
 def parts_of(results: Results, drawn: Mapping[str, Section]) -> dict[str, Section]:

@@ -118,10 +118,6 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     )
     in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
     write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
-    for part in scores.sections:
-        part.show()
-    for matrix in matrices:
-        matrix.show()
     sections = [
         _verdicts(Path(root) / promotion.VERDICT),
         scores,
@@ -140,7 +136,10 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         _settings(study),
     ]
     title = "What each update learned and forgot"
-    return write_page(out / "report.html", title, sections, _lead(study, made["table_3"]))
+    page = write_page(out / "report.html", title, sections, _lead(study, made["table_3"]))
+    for part in (*scores.sections, *matrices):
+        part.show()
+    return page
 
 
 def _verdicts(path: Path) -> Section:
