@@ -99,12 +99,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    try:
-        with endings.interruptible(signal.SIGINT, signal.SIGTERM):
+    with endings.interruptible(signal.SIGINT, signal.SIGTERM):
+        try:
             return _run([w for w in argv if w not in _OUTPUT], *(w in argv for w in _OUTPUT))
-    except KeyboardInterrupt as e:
-        endings.complain("ckl: interrupted; start it again to go on")
-        return 143 if isinstance(e, endings.Terminated) else 130
+        except KeyboardInterrupt as e:
+            endings.complain("ckl: interrupted; start it again to go on")
+            return 143 if isinstance(e, endings.Terminated) else 130
 
 
 class _Kept(io.StringIO):

@@ -76,8 +76,8 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     """Raises `KeyboardInterrupt`, or `Terminated` for SIGTERM, when one of `numbers` is received.
 
     Processes that the command started get time to save: a second signal ends the command at once,
-    unless it comes with the first, as a terminal and a parent may both send one, even if the block
-    has ended by then. Within an import
+    unless it comes with the first, as a terminal and a parent may both send one: what is said of
+    the first belongs into the block. Within an import
     or a finalizer the signal waits until that has ended: C++ extensions turn the exception into
     another one, and finalizers swallow it.
     """
@@ -94,11 +94,6 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
             return
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    def stop_late(number: int, frame: types.FrameType | None) -> None:
-        if time.monotonic() > received[0] + TOGETHER_SECONDS:
-            signal.signal(number, before[number])
-            os.kill(os.getpid(), number)
-
     try:
         before = {number: signal.signal(number, stop) for number in numbers}
     except ValueError:  # not the main thread: the host program handles signals
@@ -108,7 +103,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, stop_late if received else handler)
+            signal.signal(number, handler)
 
 
 def _would_lose_exceptions(frame: types.FrameType | None) -> bool:

@@ -161,17 +161,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     try:
         with endings.interruptible(signal.SIGINT):
-            return run(list(argv))
+            return _run(argv)
     except UserError as e:
         if os.environ.get("CKL_JAX_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exception(e)
         endings.complain(f"t5x: {e}")
         return _end(2)
+    except Exception as e:
+        return _end(_explain(e))
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        return run(list(argv))
     except KeyboardInterrupt:
         endings.complain("t5x: interrupted")
         return _end(130)
-    except Exception as e:
-        return _end(_explain(e))
 
 
 def _explain(error: Exception) -> int:
