@@ -20,7 +20,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.data.facts.tables import table_files, table_rows
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import read_json
+from ckl_jax.files import NAMES_ONCE, read_json
 
 METADATA = "metadata_relations.json"
 SUBJECT, ANSWER = "[X]", "[Y]"
@@ -269,7 +269,7 @@ def _natural(name: str) -> list:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    value = read_json(file)
+    value = read_json(file, NAMES_ONCE)
     if not isinstance(value, dict):
         raise UserError(f"{file}: give an object keyed by relation, not a {type(value).__name__}.")
     return value
