@@ -174,7 +174,7 @@ class Dataset:
                 raise UserError(f"{folder} has no relation {code!r}.{nearest(code, codes)}")
         if left_out := [code for code in metadata if code not in codes]:
             names = ", ".join(left_out)
-            warnings.warn(f"{folder} has no <relation>.jsonl of {names}.", stacklevel=2)
+            warnings.warn(f"{folder} has no <relation>.jsonl of {names}.", stacklevel=3)
         wanted = set(only) or set(codes)
         return cls(
             name=_name(folder),
