@@ -348,7 +348,7 @@ def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_
 
     expected = "was trained with LEARNING_RATE = 0.002, not 0.5; use another MODEL_DIR or the old"
     told = refused(LEARNING_RATE=0.5)
-    assert expected in told and f"settings: --gin_file={folder / 'config.gin'}." in told
+    assert expected in told and f"alone: --gin_file={folder / 'config.gin'}." in told
     assert "was trained with EPOCHS = 1, not 2" in refused(EPOCHS=2)
     assert "t5.T5Config.mlp_dim = 64, not 32" in refused(**{"t5.T5Config.mlp_dim": 32})
     assert "holds a run of 'vanilla', not 'lora'" in refused("lora", MODEL_DIR=str(folder))
