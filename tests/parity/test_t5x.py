@@ -37,7 +37,8 @@ def test_the_tree_and_the_logits_are_those_of_t5x(name):
         k: v.shape for k, v in weights.items()
     }
     logits = golden_t5.teacher_forced(CONFIGS[name], paths.unflatten(weights), *batch)
-    np.testing.assert_allclose(logits, rest["logits"], atol=1e-5, rtol=0)
+    # Logits of up to 3.5 in float32: 1.2e-5 was seen with jax 0.12 on one processor.
+    np.testing.assert_allclose(logits, rest["logits"], atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("scan", [False, True])
