@@ -1,5 +1,5 @@
 """Continual knowledge learning in JAX: update a language model, and measure what it kept,
-updated, learned and forgot. `api` has what is offered here."""
+updated, learned and forgot. `api` and `jobs` have what is offered here."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -9,10 +9,11 @@ __version__ = "0.2.0"
 # ruff: noqa: F401, I001
 if TYPE_CHECKING:
     from ckl_jax.api import Intervals, Model, Plots, Run, Staleness, Update, Updates, compare
-    from ckl_jax.api import compare_seeds, diffsets, load, probe, splits, staleness, train, update
+    from ckl_jax.api import compare_seeds, load
     from ckl_jax.cli.ckl import command
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.errors import UserError
+    from ckl_jax.jobs import diffsets, probe, splits, staleness, train, update
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
     from ckl_jax.papers.lm_pub_quiz.trainer_callback import PubQuizCallback
@@ -25,10 +26,8 @@ _PLACES = {
     "UserError": "errors",
     "command": "cli.ckl",
     **dict.fromkeys(("Intervals", "Model", "Plots", "Run", "Staleness", "Update"), "api"),
-    **dict.fromkeys(
-        ("Updates", "compare", "compare_seeds", "diffsets", "load", "probe", "splits"), "api"
-    ),
-    **dict.fromkeys(("staleness", "train", "update"), "api"),
+    **dict.fromkeys(("Updates", "compare", "compare_seeds", "load"), "api"),
+    **dict.fromkeys(("diffsets", "probe", "splits", "staleness", "train", "update"), "jobs"),
 }
 __all__ = sorted(_PLACES)
 

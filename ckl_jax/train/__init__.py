@@ -10,12 +10,12 @@ from typing import Any
 
 
 class _Callable(types.ModuleType):
-    """`ckl_jax.train(...)` is `api.train`, also once this package of the same name is imported."""
+    """`ckl_jax.train(...)` is `jobs.train`, also once this package of the same name is imported."""
 
     def __call__(self, *arguments: Any, **macros: Any) -> Any:
-        from ckl_jax import api
+        from ckl_jax import jobs
 
-        return api.train(*arguments, **macros)
+        return jobs.train(*arguments, **macros)
 
 
 sys.modules[__name__].__class__ = _Callable
