@@ -250,13 +250,9 @@ def settings(function: str, cls: type[_Settings], given: Mapping[str, Any]) -> _
       UserError: the class has no such field, or one of another type; or what the class refuses.
     """
     hints = typing.get_type_hints(cls)
-    if unknown := sorted(given.keys() - hints.keys()):
-        raise UserError(
-            f"{function}() has no {unknown[0]!r}; there are {', '.join(sorted(hints))}."
-            f"{nearest(unknown[0], hints)}"
-        )
     values = {}
     for name, value in given.items():
+        refuse_unknown(name, sorted(hints), f"{function}() has no {name!r}; there are")
         match value:
             case list():
                 value = tuple(value)

@@ -77,7 +77,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
     Processes that the command started get time to save: a second signal ends the command at once,
     unless it comes with the first, as a terminal and a parent may both send one: what is said of
-    the first belongs into the block. Within an import
+    the first belongs in the block. Within an import
     or a finalizer the signal waits until that has ended: C++ extensions turn the exception into
     another one, and finalizers swallow it.
     """

@@ -18,7 +18,7 @@ from ckl_jax.data.tasks.cached import find_task
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.data.text.vocabularies import Vocabulary
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import t5x
 from ckl_jax.world.ckl import build_world, check_world, read_world
@@ -208,10 +208,8 @@ def _check_tasks(
 ) -> None:
     for task in filter(None, tasks):
         if task not in made and find_task(task, cache_dirs) is None:
-            raise UserError(
-                f"Task {task!r} does not exist, and is none of those that are made here: "
-                f"{', '.join(made)}.{nearest(str(task), made)}"
-            )
+            said = f"Task {task!r} does not exist, and is none of those that are made here:"
+            refuse_unknown(str(task), made, said)
 
 
 def _documents(data_dir: Path, task: str) -> Path:
