@@ -302,7 +302,7 @@ def _make_beside_a_demo(kind: Kind, folder: Path, settings: Mapping[str, Any], c
     return make_again(kind, f"{folder}-tables", settings, command)
 
 
-_EXPERIMENTS = Kind(
+OF_EXPERIMENTS = Kind(
     paper="CKL (Jang et al. 2022)",
     command="ckl experiment",
     record=RECORD,
@@ -312,12 +312,12 @@ _EXPERIMENTS = Kind(
     commands=_COMMANDS | {_FIGURE_8: "ckl experiment ckl/figure8"},
     world=("source", "world"),
 )
-_DEMOS = dataclasses.replace(
-    _EXPERIMENTS,
+OF_DEMOS = dataclasses.replace(
+    OF_EXPERIMENTS,
     command="ckl demo",
     record="demo.json",
     read=functools.partial(read_numbers, is_demo=True),
-    commands=_EXPERIMENTS.commands | {"main": "ckl demo"},
+    commands=OF_EXPERIMENTS.commands | {"main": "ckl demo"},
     make=_make_beside_a_demo,
 )
-KINDS = (_EXPERIMENTS, _DEMOS)
+KINDS = (OF_EXPERIMENTS, OF_DEMOS)
