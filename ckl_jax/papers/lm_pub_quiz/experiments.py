@@ -9,7 +9,7 @@ from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file
 from ckl_jax.options import named_folders
-from ckl_jax.papers.lm_pub_quiz import knowledge_stream
+from ckl_jax.papers.lm_pub_quiz import domain_adaptation, knowledge_stream
 from ckl_jax.papers.lm_pub_quiz.analysis import ranking_report
 from ckl_jax.papers.lm_pub_quiz.probe import probe
 from ckl_jax.papers.lm_pub_quiz.settings import TITLES, Experiment, Settings, Stream
@@ -41,8 +41,11 @@ def run(name: str, settings: Experiment, progress: Progress = no_progress) -> Pa
     data = Dataset.from_path(settings.probe, settings.relation_info, only)
     if short == "figure6":
         data = data.about(settings.subjects)
+    folders = dict(named_folders(settings.models, "--models"))
+    if short == "figure3" and settings.domains:
+        folders |= domain_adaptation.adapt(settings, folders)
     models = {}
-    for label, folder in named_folders(settings.models, "--models").items():
+    for label, folder in folders.items():
         scoring = Settings(out=str(settings.root / short / label))
         models[label] = probe(folder, data, scoring, lambda code, i, n: progress(i + 1, n, code))
     image = (
@@ -61,4 +64,5 @@ def describe(name: str, settings: Experiment) -> list[str]:
     """Sentences on what `run` would do."""
     if name.partition("/")[2] not in _PAPER:
         return [f"Trainings in {settings.root}: {', '.join(settings.names)}."]
-    return [f"Ranks {settings.probe} by {', '.join(settings.models)}."]
+    adapts = [f"Trains each model on {', '.join(settings.domains)}."] * bool(settings.domains)
+    return [*adapts, f"Ranks {settings.probe} by {', '.join(settings.models)}."]

@@ -141,6 +141,8 @@ class Experiment(Stream):
 
     Attributes:
       models: NAME=FOLDER of each model of figures 3, 4 and 6; may be repeated.
+      domains: NAME=FILE of documents to which figure 3 adapts each model, a folder of
+        `ckl import-hf`, before it ranks by it again; may be repeated.
       probe: Dataset that they are ranked on.
       relation_info: JSON file of its domains by relation.
       relation: The relation of figures 4 and 6.
@@ -149,6 +151,7 @@ class Experiment(Stream):
 
     out: str = "runs/lm-pub-quiz"
     models: Repeated = ()
+    domains: Repeated = ()
     probe: str = "BEAR"
     relation_info: str | None = None
     relation: str = "P30"

@@ -1,6 +1,7 @@
 """`ckl experiment lm_pub_quiz/...` on the models of the golden results."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -49,3 +50,40 @@ def test_the_stream_has_two_names(monkeypatch, capsys):
         field.name for field in dataclasses.fields(Stream)
     } < Experiment.__dataclass_fields__.keys()
     assert studies._paper_of(["lm_pub_quiz/table2"]).settings is Experiment
+
+
+@pytest.fixture
+def adapted(golden, tmp_path):  # noqa: F811
+    """The command that adapts the golden model to the text of a domain."""
+    documents = [{"date": "2020-01-01", "title": f"{i}", "text": f"Page {i}."} for i in range(8)]
+    (tmp_path / "news.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    ckl.command(f"import-hf --model {golden / 'model'} --out {tmp_path / 'gpt2'}")
+    words = f"experiment lm_pub_quiz/figure3 --out {tmp_path / 'out'} "
+    words += f"--probe {golden / 'dataset'} --models gpt2={tmp_path / 'gpt2'} "
+    return words + f"--domains news={tmp_path / 'news.jsonl'} --gin.BATCH_SIZE=8"
+
+
+@pytest.mark.slow
+def test_models_are_adapted_to_domains(adapted, tmp_path, capfd):
+    page = ckl.command(adapted)["report"].read_text()
+    assert "gpt2: accuracy" in page and "gpt2 on news: accuracy" in page
+    config = (tmp_path / "out" / "domains" / "gpt2 on news" / "config.gin").read_text()
+    assert "schedules.warmup_cosine_to_fraction" in config  # the paper's settings
+    first = DatasetResults.from_path(tmp_path / "out" / "figure3" / "gpt2")["P1"].scores
+    later = DatasetResults.from_path(tmp_path / "out" / "figure3" / "gpt2 on news")["P1"].scores
+    assert np.abs(np.asarray(first) - np.asarray(later)).max() > 1e-4
+    capfd.readouterr()
+    ckl.command(adapted)  # what is trained is not trained again
+    assert "started" not in capfd.readouterr().out
+    with pytest.raises(UserError, match="holds a domain adaptation with other domains"):
+        ckl.command(adapted.replace("news.jsonl", "other.jsonl"))
+
+
+def test_what_cannot_be_adapted_to_a_domain(adapted, golden, tmp_path):  # noqa: F811
+    with pytest.raises(UserError, match="has no model.gin; make the folder by `ckl import-hf`"):
+        ckl.command(adapted.replace(str(tmp_path / "gpt2"), str(golden / "model")))
+    with pytest.raises(UserError, match="BATCH_SIZ"):
+        ckl.command(adapted.replace("BATCH_SIZE", "BATCH_SIZ"))
+    with pytest.raises(UserError, match="CACHE_DIRS: the command sets it itself"):
+        ckl.command(adapted + " --gin.CACHE_DIRS=1")
+    assert not (tmp_path / "out").exists()
