@@ -12,7 +12,6 @@ import importlib
 import inspect
 import io
 import itertools
-import os
 import re
 import sys
 import traceback
@@ -109,7 +108,7 @@ def read(
 def bind(source: Source) -> None:
     """Makes `source` gin's only configuration, importing what its files import."""
     gin.clear_config()
-    with _search_in(source.folders), quiet_imports():
+    with _read_from(source), quiet_imports():
         try:
             for path in source.paths:
                 gin.parse_config_file(str(path))
@@ -136,13 +135,22 @@ def forget(package: str) -> None:
 
 
 @contextlib.contextmanager
-def _search_in(folders: Sequence[Path]) -> Iterator[None]:
-    """Restricts gin's `include` to plain files in `folders`.
+def _read_from(source: Source) -> Iterator[None]:
+    """Context manager in which gin reads files from what was checked, and none other.
 
-    Gin can add folders and readers but not remove them, and its reader of package resources logs
-    an error for every folder that lacks a file.
+    Gin would look for an included file by rules of its own, and read it a second time.
     """
-    wanted = ([str(folder) for folder in folders], [(_open, os.path.isfile)])
+
+    def find(name: str) -> str:
+        return str(gin_files.find_include(name, source.folders))
+
+    def open_text(name: str) -> io.StringIO:
+        text = io.StringIO(source.scan.texts[find(name)])
+        text.name = find(name)  # gin's complaints name it
+        return text
+
+    # Gin can add folders and readers but not remove them.
+    wanted = ([""], [(open_text, lambda name: find(name) in source.scan.texts)])
     lists = (gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS)
     before = [list(entries) for entries in lists]
     try:
@@ -152,12 +160,6 @@ def _search_in(folders: Sequence[Path]) -> Iterator[None]:
     finally:
         for entries, old in zip(lists, before, strict=True):
             entries[:] = old
-
-
-def _open(path: str) -> io.StringIO:
-    text = io.StringIO(gin_scan.read_text(Path(path)))
-    text.name = path  # gin's complaints name it
-    return text
 
 
 def resolve_function(entry: str | Callable[..., Any]) -> Callable[..., Any]:

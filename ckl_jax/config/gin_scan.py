@@ -68,12 +68,14 @@ class Scan:
       imports: {file: {name: module}}; of two imports under one name, the last.
       modules: (file, module, where) of every import.
       roots: {file: the file on the command line that includes it}.
+      texts: {file: its text}, which is what is bound: a file may change after it was checked.
     """
 
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     imports: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     modules: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     roots: dict[str, str] = dataclasses.field(default_factory=dict)
+    texts: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def files(self) -> list[str]:
@@ -234,8 +236,11 @@ def scan_alone(path: Path) -> Scan:
 def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
     if path in stack:
         raise UserError(f"{path} includes itself through {stack[-1]}.")
-    result.roots.setdefault(str(path), str([*stack, path][0]))
-    _collect(_statements(read_text(path), str(path)), str(path), folders, result, [*stack, path])
+    name = str(path)
+    result.roots.setdefault(name, str([*stack, path][0]))
+    if name not in result.texts:
+        result.texts[name] = read_text(path)
+    _collect(_statements(result.texts[name], name), name, folders, result, [*stack, path])
 
 
 def read_text(path: Path) -> str:

@@ -213,3 +213,26 @@ def test_every_command_that_opens_a_folder_refuses(folder, command, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "--trust-imports=os" in err, err
     assert not (folder.parent / "ran").exists()
+
+
+def test_what_is_bound_is_what_was_checked(folder, monkeypatch):
+    # Gin's own `include` knows no home folder: it would take the file below "~".
+    home = folder.parent / "home"
+    monkeypatch.setenv("HOME", str(home))
+    for place in (home, folder / "~"):
+        place.mkdir()
+        (place / "more.gin").write_text(f"{IMPORTS}t5.T5Config.dropout_rate = 0.25\n")
+    shutil.copy(folder / "more.gin", folder / "~" / "more.gin")
+    (folder / "config.gin").write_text("include '~/more.gin'\n")
+    scan = gin_config.load([str(folder / "config.gin")])
+    assert scan.files == [str(folder / "config.gin"), str(home / "more.gin")]
+    assert "dropout_rate = 0.25" in gin_config.config_text()
+    assert not (folder.parent / "ran").exists()
+
+
+def test_a_file_that_changes_after_it_was_checked(folder):
+    (folder / "config.gin").write_text(f"{IMPORTS}t5.T5Config.dropout_rate = 0.25\n")
+    source = gin_config.read([str(folder / "config.gin")])
+    shutil.copy(folder / "more.gin", folder / "config.gin")
+    gin_config.bind(source)
+    assert "dropout_rate = 0.25" in gin_config.config_text()
