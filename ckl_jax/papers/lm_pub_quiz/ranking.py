@@ -8,6 +8,7 @@ statement's token scores. `Dataset`, `Evaluator` and `DatasetResults` are the fi
 import contextlib
 import dataclasses
 import datetime
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -109,8 +110,8 @@ class Evaluator:
         Args:
           template_index: one template, some, or None for all.
           subsample: score so many instances of each relation.
-          save_path: a folder in LM-PUB-QUIZ's layout of results; they name the parameters of the
-            scorer by a digest.
+          save_path: a folder in LM-PUB-QUIZ's layout of results; they name the parameters, the
+            configuration and the tokens of the scorer's model by digests.
           reduction: "sum", "mean", or None for token scores.
           metric: names, or functions of scores [R, K] and answers [R], computed at once and kept
             in the metadata.
@@ -120,7 +121,7 @@ class Evaluator:
 
         Raises:
           UserError: there is no such template, a statement is too long, a score is not a number, or
-            `save_path` holds results of other settings or parameters.
+            `save_path` holds results of other settings or of another model.
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
         checks.require_int(subsample=subsample)
@@ -130,17 +131,18 @@ class Evaluator:
         for relation in dataset:
             chosen_templates(relation, template_index)
         results = DatasetResults(dataset.name, fmt=fmt)
-        parameters = None
+        digest = None
         if save_path is not None:
             with os_errors(save_path):  # before anything is scored, which can take minutes
                 Path(save_path).mkdir(parents=True, exist_ok=True)
             results = DatasetResults.open(save_path, dataset.name, fmt)
-            # What other parameters scored is not taken for theirs, whatever the model is called.
-            parameters = tree_digest(self.scorer.params)[:16]
+            # What another model scored is not taken for its own, whatever the model is called.
+            digest = tree_digest(self.scorer.params)[:16]
         for number, relation in enumerate(dataset):
             metadata = {
                 **self._metadata(dataset, relation, template_index, reduction, subsample),
-                "parameters": parameters,
+                "parameters": digest,
+                "model": digest and _read_as(self.scorer.model, relation),
                 "metric_only": None if create_instance_table else sorted(metrics),
             }
             # Scored before with the same settings; only what the dataset says of it, such as its
@@ -280,6 +282,13 @@ class Evaluator:
             "model_family": type(self.scorer.model.config).__name__.removesuffix("Config").lower(),
             "num_params": sum(x.size for x in jax.tree.leaves(self.scorer.params)),
         }
+
+
+def _read_as(model: Any, relation: Relation) -> str:
+    """A digest of a model's configuration and of the tokens that it sees in a relation."""
+    vocabulary = getattr(model, "output_vocabulary", None) or model.vocabulary
+    tokens = [list(vocabulary.encode(t)) for t in (*relation.templates, *relation.answer_labels)]
+    return hashlib.sha256(f"{model.config} {tokens}".encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager

@@ -177,6 +177,25 @@ def test_scores_of_earlier_parameters_are_refused_in_python_too(golden, tmp_path
     np.testing.assert_allclose(stored, first["P1"].scores, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("config.json", lambda config: {**config, "layer_norm_epsilon": 0.1}),
+        ("tokenizer.json", lambda tokenizer: {**tokenizer, "pre_tokenizer": None}),
+    ],
+)
+def test_scores_of_another_configuration_or_tokenizer_are_refused(golden, tmp_path, name, change):
+    model = shutil.copytree(golden / "model", tmp_path / "model")
+    words = ["--dataset", str(golden / "dataset"), "--model", str(model), "--out"]
+    words = ["probe", "bear", *words, str(tmp_path / "out")]
+    ckl.command(words)
+    ckl.command(words)  # goes on
+    path = model / name
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(UserError, match="P1 scored by another configuration or tokenizer"):
+        ckl.command(words)
+
+
 def test_a_folder_of_hugging_face_scores_on_all_devices(golden):
     opened = open_model(golden / "model")
     assert len({d for x in jax.tree.leaves(opened.scorer.params) for d in x.devices()}) == 8
