@@ -5,6 +5,7 @@ moved, or is read from another working directory, holds a copy of the vocabulary
 `data.text.vocabulary_copy`.
 """
 
+import filecmp
 import os
 import re
 from pathlib import Path
@@ -38,5 +39,22 @@ def translate(path: str | Path, text: str) -> str:
     return text
 
 
-def _has_moved(record: Path) -> bool:
-    return record.is_file() and not os.path.exists(str(read_json_object(record).get("copied_from")))
+def _has_moved(path: Path) -> bool:
+    """Whether what was copied is no longer where it was, or something else lies there."""
+    if not path.is_file():
+        return False
+    record = read_json_object(path)
+    copies = record.get("copies")  # records of earlier versions have none
+    copies = copies.items() if isinstance(copies, dict) else ()
+    return not os.path.exists(str(record.get("copied_from"))) or any(
+        _differ(path.parent / name, str(source)) for name, source in copies
+    )
+
+
+def _differ(copy: Path, source: str) -> bool:
+    try:
+        return os.path.isfile(copy) and not (
+            os.path.isfile(source) and filecmp.cmp(copy, source, shallow=False)
+        )
+    except (OSError, ValueError):
+        return True

@@ -38,15 +38,17 @@ def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:
     if reader not in _READERS.values():
         return
     sources = getattr(vocabulary, "files", None) or [path]
+    copies: dict[str, str] = {}
     for source in map(Path, sources):
         name = _SENTENCE_PIECE if reader is Vocabulary else source.name
         target = Path(folder) / name
+        made = name == _SENTENCE_PIECE and source.suffix == ".json"
+        copies |= {} if made else {name: os.fspath(source)}
         if target.absolute() != source.absolute():
             with os_errors(source, "read"):
-                made = name == _SENTENCE_PIECE and source.suffix == ".json"
                 write_file(target, model_bytes(str(source)) if made else source.read_bytes())
     record = {"reader": reader.__name__, "arguments": arguments, "copied_from": os.fspath(path)}
-    write_json(Path(folder) / RECORD, record)
+    write_json(Path(folder) / RECORD, record | {"copies": copies})
 
 
 def open_copy(folder: str) -> Any:
