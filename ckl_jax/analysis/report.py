@@ -83,7 +83,6 @@ def write_report(
     study = load_study(run_dirs)
     table, f1_table = (compute_table(study, metric, acquired=acquired) for metric in ("em", "f1"))
     drawn = figures.draw(study, table)
-    figures.save(drawn, out / "figures")
     evaluations = {e.key: e.run.evaluations for e in study.entries if e.run}
     tables = {"em": table, "f1": f1_table, "evaluations": evaluations, "notes": study.notes}
     main = section(table, title="Scores", anchor="scores")
@@ -105,6 +104,7 @@ def write_report(
     title = "What was kept, updated, learned and forgotten"
     # The page comes first: by it a report that was interrupted is known as this package's.
     page = write_page(out / "report.html", title, sections, [*_lead(study, table), *study.notes])
+    figures.save(drawn, out / "figures")
     write_json(out / "table.json", tables)
     write_file(out / "table.md", "\n".join(md))
     dataclasses.replace(main, title="", notes=study.notes).show()

@@ -48,7 +48,8 @@ def bear(
     if subjects:
         data = data.about(subjects)
     out = settings.out or str(Path(model) / "bear" / data.name)
-    for name in () if (Path(out) / METADATA).exists() else ("summary.json", "items.jsonl"):
+    mine = ("summary.json", "items.jsonl", "by_date.png")
+    for name in () if (Path(out) / METADATA).exists() else mine:
         refuse_existing(Path(out) / name, None)
     settings = dataclasses.replace(settings, out=out, bos=False if no_bos else None)
     with ProgressLine() as line:
@@ -205,7 +206,9 @@ def compare(
     names = [name for name, _ in named]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
-    refuse_foreign(Path(out) / "report.html", overwrite, "comparison.json")
+    drawn = ("calibration", "domains", "popularity", "by_date", *(f"bias_{code}" for code in bias))
+    images = (f"{name}.png" for name in drawn)
+    refuse_foreign(Path(out) / "report.html", overwrite, "comparison.json", *images)
     info = read_json(relation_info) if relation_info else None
     read = {name: DatasetResults.from_path(path, info) for name, path in named}
     models, coverage = comparison.align(read, common_rows)

@@ -64,13 +64,13 @@ def report(
             )
     if len(folders) == 1 and (folders[0] / RECORD).is_file():
         into = Path(out or folders[0])
-        refuse_foreign(into / "report.html", overwrite, "tables.json", "matrix.csv")
+        refuse_foreign(into / "report.html", overwrite, "tables.json", "matrix.csv", "figures")
         page = temporalwiki.write_report(folders[0], into)
         print(page)
         return {"report": page}
     found = find_runs(folders)
     into = Path(out or found[0].parent)
-    refuse_foreign(into / "report.html", overwrite, "table.json", "table.md")
+    refuse_foreign(into / "report.html", overwrite, "table.json", "table.md", "figures")
     page = write_report(found, into, acquired=acquired)
     print(page)
     return {"report": page}
@@ -181,7 +181,8 @@ def staleness(
     from ckl_jax.papers.mind_the_gap import word_scores
     from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 
-    refuse_foreign(Path(out) / "report.html", overwrite, "results.json", "tables.md")
+    names = ("results.json", "tables.md", "months.png", "groups.png", "weeks.png", "forgetting.png")
+    refuse_foreign(Path(out) / "report.html", overwrite, *names)
     with ProgressLine() as progress:
         study = word_scores.score_models(study, scoring, Path(out), progress)
     page = write_report(study, out)

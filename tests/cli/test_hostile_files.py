@@ -284,6 +284,7 @@ WRITERS = {
     "data stream --size tiny --out OUT/s.jsonl": "s.jsonl",
     "data questions --size tiny --out OUT/q.jsonl": "q.jsonl",
     "data clean --documents DOCUMENTS --out OUT/c.jsonl": "c.jsonl",
+    "data clean --documents DOCUMENTS --out OUT/c.jsonl ": "c.clean.json",
     "data vocabulary --documents DOCUMENTS --out OUT/v.model": "v.model",
     "data trex --facts DOCUMENTS --invariant CKL/invariantLAMA.csv --out OUT/t.csv": "t.csv",
     "data benchmark --facts CKL/facts.jsonl --dates 2019-06-01 2020-01-01 --out OUT": "notes.txt",
@@ -293,10 +294,14 @@ WRITERS = {
     "average RUN RUN --out OUT ": "config.gin",
     "report RUN --out OUT": "report.html",
     "report RUN/.. --out OUT": "table.json",
+    "report RUN/.. --out OUT ": "figures/curves.png",
     "report RUN RUN --seeds --out OUT": "seeds.md",
     "staleness --model a=RUN --control RUN --out OUT": "results.json",
+    "staleness --model a=RUN --control RUN --out OUT ": "months.png",
     "probe bear --model HF --dataset DATASET --out OUT": "summary.json",
+    "probe bear --model HF --dataset DATASET --out OUT ": "P1_results.jsonl",
     "probe compare a=HF b=HF --out OUT": "comparison.json",
+    "probe compare a=GOLD b=GOLD --out OUT": "domains.png",
     "claims RUN --out OUT": "claims.html",
     "data snapshots --documents DOCUMENTS --facts CKL/facts.jsonl --dates 2020-01-01,2020-02-01 "
     "--out OUT": "notes.txt",
@@ -321,7 +326,7 @@ def test_what_others_have_made_stays(command, tiny, golden, tmp_path, capsys):
     vocabulary = tiny.root / "world" / "prepared" / "vocabulary.model"
     places = {"OUT": out, "DOCUMENTS": documents, "VOCABULARY": vocabulary, "CKL": tiny.probes}
     places |= {"HF": golden / "model", "RUN": tiny.root / "initial"}
-    places |= {"DATASET": golden / "dataset"}
+    places |= {"DATASET": golden / "dataset", "GOLD": golden / "results" / "sum"}
     for name, path in places.items():
         command = command.replace(name, str(path))
     assert "out" in refused(capsys, command.split())

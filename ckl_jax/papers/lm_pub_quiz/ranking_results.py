@@ -20,7 +20,7 @@ from ckl_jax import checks
 from ckl_jax.data.facts.relational import MULTIPLE, SINGLE
 from ckl_jax.data.facts.tables import table_files, table_rows, write_table
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import ANY_NUMBER, as_json, read_json_object, write_json
+from ckl_jax.files import ANY_NUMBER, as_json, read_json_object, refuse_existing, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
@@ -296,12 +296,19 @@ class DatasetResults:
 
     @classmethod
     def open(cls, path: str | os.PathLike, name: str, fmt: str = "jsonl") -> "DatasetResults":
-        """A folder to write to: with the relations that are finished, or new."""
+        """A folder to write to: with the relations that are finished, or new.
+
+        Raises:
+          UserError: it holds results that are not ours, or a file is malformed.
+        """
         folder = Path(path)
         if (folder / METADATA).exists():
             found = cls.from_path(folder)
             found.name, found.fmt = name, fmt
             return found
+        for table in table_files(folder, _SUFFIX).values():
+            refuse_existing(table, None)
+        write_json(folder / METADATA, {})  # first: from here on all results in it are ours
         return cls(name, path=folder, fmt=fmt)
 
     def has(self, code: str, settings: Mapping[str, Any]) -> bool:

@@ -155,10 +155,11 @@ def draw(
         found["dated"] = dated
         if all(x["by_date"] for x in dated.values()):
             wanted["by_date"] = by_date.plot(dated)
+    # The page comes first: by it a report that was interrupted is known as this package's.
+    _write_page(Path(out) / "report.html", models, found, wanted)
     for name, image in wanted.items():
         write_file(Path(out) / f"{name}.png", image)
     write_json(Path(out) / "comparison.json", found)
-    _write_page(Path(out) / "report.html", models, found, wanted)
     names = ["report.html", "comparison.json", *(f"{name}.png" for name in wanted)]
     return [f"{out}/{name}" for name in names], found
 

@@ -48,12 +48,9 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     """
     out = Path(out)
     results = compute(study)
-    write_json(out / "results.json", results)
     drawn = draw(results)
-    save(drawn, out)
     tables = tables_of(results)
     plain = [dataclasses.replace(table, notes=()) for table in tables.values()]
-    write_file(out / "tables.md", "\n".join(table.markdown() for table in plain))
     sections = [
         *parts_of(results, drawn).values(),
         *more,
@@ -78,7 +75,11 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
         *cutoffs,
         warning,
     ]
+    # The page comes first: by it a report that was interrupted is known as this package's.
     page = write_page(out / "report.html", "How fast the model goes stale", sections, lead)
+    save(drawn, out)
+    write_json(out / "results.json", results)
+    write_file(out / "tables.md", "\n".join(table.markdown() for table in plain))
     for table in plain:
         table.show()
     for sentence in filter(None, (*cutoffs, warning)):

@@ -7,6 +7,7 @@ on disk, while it runs, twice the text and 0.5 kB a document.
 """
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -50,6 +51,7 @@ from ckl_jax.files import (
     locked,
     os_errors,
     read_json,
+    read_json_object,
     refuse_existing,
     refuse_to_replace,
     write_json,
@@ -167,8 +169,9 @@ def clean(
     backends = backends_of(options)
     folder = out.with_name(f".{out.name}.work")
     read = folder / "read"
-    if not folder.exists() and not record.exists():
-        refuse_existing(out, overwrite)
+    if not folder.exists() and not _is_ours(record):
+        for path in (out, record):
+            refuse_existing(path, overwrite)
     begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
     with locked(folder):
         _open_work(folder, begun)
@@ -190,6 +193,12 @@ def clean(
         write_json(record, report)
         shutil.rmtree(folder)
     return report
+
+
+def _is_ours(record: Path) -> bool:
+    with contextlib.suppress(UserError):  # of what is no JSON, or a folder
+        return "settings" in read_json_object(record)
+    return False
 
 
 def latest_of(options: Options) -> str:

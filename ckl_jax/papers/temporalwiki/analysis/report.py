@@ -94,12 +94,6 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         "proper_nouns": tables.proper_nouns(study),
     }
     drawn = draw(study, made)
-    figures.save(drawn, out / "figures")
-    write_json(out / "tables.json", {"intervals": study.intervals, **made})
-    with atomic_write(out / "matrix.csv") as f:
-        writer = csv.DictWriter(f, tables.MATRIX, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(tables.matrix_rows(made["matrices"]))
     matrices = [
         matrix_section(study, method, matrix) for method, matrix in made["matrices"].items()
     ]
@@ -117,7 +111,6 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         "Light-tuning and proper nouns", sections=extra, anchor="extra_evaluations"
     )
     in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
-    write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
     sections = [
         _verdicts(Path(root) / promotion.VERDICT),
         scores,
@@ -136,7 +129,15 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         _settings(study),
     ]
     title = "What each update learned and forgot"
+    # The page comes first: by it a report that was interrupted is known as this package's.
     page = write_page(out / "report.html", title, sections, _lead(study, made["table_3"]))
+    figures.save(drawn, out / "figures")
+    write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
+    write_json(out / "tables.json", {"intervals": study.intervals, **made})
+    with atomic_write(out / "matrix.csv") as f:
+        writer = csv.DictWriter(f, tables.MATRIX, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(tables.matrix_rows(made["matrices"]))
     for part in (*scores.sections, *matrices):
         part.show()
     return page
