@@ -310,11 +310,6 @@ def prepare(
         model=model,
         partitioner=partitioner,
     )
-    if make_base is not None:
-        make_evaluator(probes, extended, partitioner)
-        for make in evaluations:
-            make(extended, partitioner)
-        make_base()
     if total_steps is None:
         # Only now is it known how many batches EPOCHS are.
         total_steps = first_step + source.plan.total_steps
@@ -329,6 +324,12 @@ def prepare(
 
     # The optimizer counts its own updates: from 0 unless its state is restored.
     tx, restore = optimizer_from(first_step), checkpoint_cfg.restore
+    if make_base is not None:
+        setup.check_first_phase(shapes, restore.path)
+        make_evaluator(probes, extended, partitioner)
+        for make in evaluations:
+            make(extended, partitioner)
+        make_base()
     restores_optimizer = bool(
         restore.optimizer
         and restore.path

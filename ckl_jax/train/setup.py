@@ -337,17 +337,26 @@ def _optimizer_names(wanted: Iterable[str]) -> list[str]:
     return ["state/step", *(f"state/param_states/{p}/{slot}" for p in params for slot in slots)]
 
 
+def check_first_phase(shapes: Shapes, path: str | None) -> None:
+    """Raises `UserError` for a later phase of a method; what it goes on from has yet to be made."""
+    _refuse_phases(path, sorted(shapes.added & flatten(shapes.frozen).keys() - shapes.own))
+
+
+def _refuse_phases(path: str | None, lacking: Sequence[str]) -> None:
+    if lacking:
+        raise UserError(
+            f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
+            "checkpoint of that phase, or leave the method's `phase` out."
+        )
+
+
 def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
     """Checks that frozen leaves, if the run's checkpoints do not store them, are in `path` under
     the same names.
     """
     names = [_IN_CHECKPOINT + p for p in flatten(shapes.frozen).keys() - shapes.own]
     elsewhere = [p for p in names if found.sources.get(p) != p]
-    if lacking := [p for p in elsewhere if p.removeprefix(_IN_CHECKPOINT) in shapes.added]:
-        raise UserError(
-            f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
-            "checkpoint of that phase, or leave the method's `phase` out."
-        )
+    _refuse_phases(path, [p for p in elsewhere if p.removeprefix(_IN_CHECKPOINT) in shapes.added])
     if elsewhere:
         raise UserError(
             f"The method freezes {some(elsewhere)}, which an assignment_map or fallback_to_scratch "

@@ -97,6 +97,20 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         assert message in err and not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def fails_at_once(fails, tmp_path, monkeypatch):
+    """`fails` before a base model is trained, which may take long."""
+    trained = []
+    monkeypatch.setattr(simulated, "_train_initial", lambda *given: trained.append(given))
+
+    def fails_before(*flags, **given):
+        said = fails(*flags, **{"INITIAL_DIR": str(tmp_path / "initial"), **given})
+        assert not trained
+        return said
+
+    return fails_before
+
+
 @pytest.mark.parametrize(
     "macros, expected",
     [
@@ -159,7 +173,9 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"lora.lora.rank": -4}, "lora.rank is -4; give 1 or more"),
         ({"lora.lora.rank": "x"}, "lora.rank is 'x'; give a whole number"),
         ({"lora.lora.scale": "x"}, "lora.scale is 'x'; give a finite number"),
+        ({"lora.lora.rank": 10**7}, "lora.rank is 10000000; give 65,536 or less"),
         ({"lora.lora.phase": -1}, "lora.phase is -1; give 0 or more"),
+        ({"lora.lora.phase": 7}, "leave the method's `phase` out"),
         ({"lora.lora.targets": ("qeury", "value")}, "has 'qeury', which is none of query, key"),
         ({"lora.lora.targets": ("qeury",)}, "Did you mean 'query'?"),
         ({"lora.lora.targets": "query"}, "lora.targets is 'query'; give a list of names, such as"),
@@ -176,18 +192,13 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"PROBE_DIR": "nowhere", "PROBES": "@"}, "PROBE_DIR nowhere is no folder"),
     ],
 )
-def test_values(fails, macros, expected, tmp_path, monkeypatch):
-    """They are refused before a base model is trained, which may take long."""
-    trained = []
-    monkeypatch.setattr(simulated, "_train_initial", lambda *given: trained.append(given))
-    macros = {"INITIAL_DIR": str(tmp_path / "initial"), **macros}
+def test_values(fails_at_once, macros, expected):
     flags = []
     if macros.get("PROBES") == "@":
         macros = {k: v for k, v in macros.items() if k != "PROBES"}
         macros = {k.replace("ClosedBook", "closed_book.ClosedBook"): v for k, v in macros.items()}
         flags = ["--gin.PROBES=@closed_book.ClosedBook()"]
-    assert expected in fails(*flags, **macros)
-    assert not trained
+    assert expected in fails_at_once(*flags, **macros)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +206,7 @@ def test_values(fails, macros, expected, tmp_path, monkeypatch):
     [
         ("recadam", {"RECADAM_K": -1}, "RECADAM_K is -1; give a finite number above 0"),
         ("recadam", {"RECADAM_T0": "x"}, "RECADAM_T0 is 'x'"),
+        ("recadam", {"recadam.recadam.anneal": "x"}, "recadam.anneal is 'x'; choose from"),
         ("recadam", {"recadam.recadam.gamma": -1}, "recadam.gamma is -1"),
         ("recadam", {"recadam.recadam.penalty": "proximate"}, "Did you mean 'proximal'?"),
         ("mix_review", {"mix_review.mix_review.ratio": "x"}, "mix_review.ratio is 'x'; give"),
@@ -208,8 +220,8 @@ def test_values(fails, macros, expected, tmp_path, monkeypatch):
         ("modular", {"modular.modular.scale": "x"}, "modular_0.scale is 'x'; give a finite"),
     ],
 )
-def test_values_of_methods(fails, method, macros, expected):
-    assert expected in fails(method=method, **macros)
+def test_values_of_methods(fails_at_once, method, macros, expected):
+    assert expected in fails_at_once(method=method, **macros)
 
 
 def test_a_probe_that_is_not_utf8(fails, probes):
