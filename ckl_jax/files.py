@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import secrets
@@ -327,10 +328,18 @@ def _no_number(name: str) -> None:
     raise BadJson(f"not JSON ({name} is not a number)")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise BadJson(f"not JSON ({text} is too large)")
+    return value
+
+
 _SURROGATE = re.compile(r"\\u[dD]")  # or half of one
 ANY_NUMBER = json.JSONDecoder()  # for results, in which a loss may be NaN
-FINITE = json.JSONDecoder(parse_constant=_no_number)
-NAMES_ONCE = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_names_once)
+_NUMBERS: dict[str, Any] = {"parse_constant": _no_number, "parse_float": _finite}
+FINITE = json.JSONDecoder(**_NUMBERS)
+NAMES_ONCE = json.JSONDecoder(**_NUMBERS, object_pairs_hook=_names_once)
 
 
 def parse_json(

@@ -17,6 +17,7 @@ from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import Config
 from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf, with_output
 from ckl_jax.checkpoints.safetensors_files import SafetensorsState, safetensors_names
+from ckl_jax.checks import LARGEST
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json_object
 
@@ -71,15 +72,26 @@ def read_config(path: str | Path, **overrides: Any) -> Config:
     """
     settings = read_json_object(path)
     try:
-        return config_from_hf(settings, **overrides)
+        config = config_from_hf(settings, **overrides)
+        _check_numbers(settings)
+        return config
     except UserError as e:
         # The errors call every such file config.json.
         said = str(e).replace("config.json", Path(path).name)
         where = Path(path).parent if "config.json" in str(e) else path
         raise UserError(f"{where}: {said}") from e
-    except (ValueError, TypeError, KeyError) as e:
+    except (ValueError, TypeError, KeyError, ArithmeticError) as e:
         models = architectures.names("hugging_face")
         raise UserError(f"{path} is not the config.json of a model among {models} ({e}).") from e
+
+
+def _check_numbers(settings: Any, name: str = "config.json") -> None:
+    """Raises `UserError` for whole numbers that no array holds."""
+    for key, value in settings.items() if isinstance(settings, dict) else enumerate(settings):
+        if isinstance(value, (dict, list)):
+            _check_numbers(value, f"{name}, {key}")
+        elif isinstance(value, int) and abs(value) > LARGEST:
+            raise UserError(f"{name} says {key} {value}; give a number below 2**63.")
 
 
 def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:

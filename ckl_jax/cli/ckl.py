@@ -16,7 +16,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import sys
 import textwrap
 import warnings
@@ -27,6 +26,7 @@ from typing import Any
 import ckl_jax
 from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.parallel import processes
 
 _OUTPUT = ("--quiet", "--json")
 _SHELLS = ("bash", "zsh", "fish")
@@ -91,15 +91,15 @@ def commands() -> dict[str, Command]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns the exit code: 0, 2 for a user's error, 130 or 143 if stopped.
 
-    130 is for Ctrl-C, 143 for SIGTERM. A command that decides something (`ckl promote`) returns 1
-    where the answer is no.
+    130 is for Ctrl-C, 143 for SIGTERM or a terminal that closes. A command that decides something
+    (`ckl promote`) returns 1 where the answer is no.
     """
     warnings.formatwarning = lambda message, *place, **more: f"ckl: {message}\n"
     return endings.run("ckl", functools.partial(_main, sys.argv[1:] if argv is None else argv))
 
 
 def _main(argv: Sequence[str]) -> int:
-    with endings.interruptible(signal.SIGINT, signal.SIGTERM):
+    with endings.interruptible(*processes.stops()):
         try:
             return _run([w for w in argv if w not in _OUTPUT], *(w in argv for w in _OUTPUT))
         except KeyboardInterrupt as e:

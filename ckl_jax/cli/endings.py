@@ -68,12 +68,12 @@ def run(name: str, job: Callable[[], int]) -> int:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received."""
+    """SIGTERM was received, or the terminal was closed."""
 
 
 @contextlib.contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """Raises `KeyboardInterrupt`, or `Terminated` for SIGTERM, when one of `numbers` is received.
+    """Raises `KeyboardInterrupt` for SIGINT and `Terminated` for others of `numbers`.
 
     Processes that the command started get time to save: a second signal ends the command at once,
     unless it comes with the first, as a terminal and a parent may both send one: what is said of
@@ -81,7 +81,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     or a finalizer the signal waits until that has ended: C++ extensions turn the exception into
     another one, and finalizers swallow it.
     """
-    from ckl_jax.parallel.processes import TOGETHER_SECONDS
+    from ckl_jax.parallel.processes import TOGETHER_SECONDS, drop_terminal
 
     received: list[float] = []
 
@@ -90,9 +90,11 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
             threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number)).start()
             return
         received.append(time.monotonic())
+        if number == signal.SIGHUP:
+            drop_terminal()
         if received[0] < received[-1] <= received[0] + TOGETHER_SECONDS:
             return
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
     try:
         before = {number: signal.signal(number, stop) for number in numbers}

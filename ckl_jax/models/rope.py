@@ -29,7 +29,8 @@ def frequencies(
       float32 [R/2], and the factor of cosines and sines.
 
     Raises:
-      UserError: a scaling that is not offered, or one that lacks a setting.
+      UserError: a scaling that is not offered, one that lacks a setting, or numbers that give no
+        angles.
     """
     kind = settings.get("rope_type", settings.get("type", "default"))
     if kind not in SCALINGS:
@@ -39,10 +40,15 @@ def frequencies(
             "scores twice."
         )
     try:
-        plain = settings["rope_theta"] ** (-np.arange(0, size, 2, dtype=np.float64) / size)
-        found, factor = _SCALE[kind](plain, settings, size, max_positions)
+        with np.errstate(all="ignore"):
+            plain = settings["rope_theta"] ** (-np.arange(0, size, 2, dtype=np.float64) / size)
+            found, factor = _SCALE[kind](plain, settings, size, max_positions)
     except KeyError as e:
         raise UserError(f"rope_parameters lack {e.args[0]}, which {kind} needs.") from e
+    except (ArithmeticError, ValueError):  # such as a logarithm of 0
+        found = factor = math.nan
+    if not (np.isfinite(found).all() and math.isfinite(factor)):
+        raise UserError(f"rope_parameters {dict(settings)} give no angles; correct its numbers.")
     return np.asarray(found, np.float32), float(factor)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -19,7 +20,6 @@ from ckl_jax.files import lock, os_errors
 HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
 _SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
 _LAST_SECONDS = 3.0  # the first process leaves so much later than it could
-_STOPS = (signal.SIGINT, signal.SIGTERM)
 LOCK = ".lock"  # in the folders that a process has filled or is filling
 TOGETHER_SECONDS = 2.0  # signals within so many seconds are one request to stop
 
@@ -37,6 +37,20 @@ _LOST = (
     "coordination service",
     "DEADLINE_EXCEEDED",
 )
+
+
+def stops() -> tuple[signal.Signals, ...]:
+    """The signals that ask to stop: SIGHUP too, of a terminal that closes, unless under nohup."""
+    hang_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] * hang_up))
+
+
+def drop_terminal() -> None:
+    """Gives outputs to a terminal that was closed the null device; writing would fail."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def child_environment() -> dict[str, str]:
@@ -63,20 +77,22 @@ def die_with_parent() -> None:
 def run_child(command: Sequence[str]) -> int:
     """Runs a `python -m ckl_jax` subprocess to its end; returns its exit code.
 
-    SIGINT and SIGTERM are passed on to it, and act on this process once it has saved and ended:
-    if this process ended first, the child would be killed.
+    What asks to stop is passed on to it, and acts on this process once it has saved and ended: if
+    this process ended first, the child would be killed.
     """
     received: list[int] = []
 
     def pass_on(number: int, frame: types.FrameType | None) -> None:
         received.append(number)
+        if number == signal.SIGHUP:
+            drop_terminal()
         child.send_signal(number)
 
     # A terminal sends Ctrl-C to its whole process group: only this process is to get it.
     child = subprocess.Popen(command, env=child_environment(), start_new_session=True)
     before = {}
     with contextlib.suppress(ValueError):  # not the main thread: the host program handles signals
-        before = {number: signal.signal(number, pass_on) for number in _STOPS}
+        before = {number: signal.signal(number, pass_on) for number in stops()}
     try:
         code = child.wait()
     finally:
@@ -225,7 +241,7 @@ class Stopped(Exception):
 
 
 class StopSignal:
-    """Context manager that records SIGTERM and Ctrl-C instead of ending the process.
+    """Context manager that records what asks to stop (`stops`) instead of ending the process.
 
     A preempted machine gets some seconds: the train loop asks after each step and before each batch
     of an evaluation, saves a checkpoint and returns. A second signal to a process that is alone
@@ -238,7 +254,7 @@ class StopSignal:
         thread, because the main one may be in a long computation. Several processes only print
         JAX's own line.
       received: whether `requested` was true.
-      exit_code: of a process that was stopped: 130 by Ctrl-C, else 143.
+      exit_code: of a process that was stopped: 130 by Ctrl-C, 129 by a terminal, else 143.
     """
 
     def __init__(self, reply: Callable[[], str] = lambda: "stopping."):
@@ -251,7 +267,7 @@ class StopSignal:
         self._questions = 0
 
     def __enter__(self) -> "StopSignal":
-        receive = {number: self._receive for number in _STOPS}
+        receive = {number: self._receive for number in stops()}
         if self._several:  # SIGTERM is the preemption service's
             receive = {signal.SIGINT: self._pass_on}
         try:
@@ -288,6 +304,8 @@ class StopSignal:
 
     def _receive(self, number: int, frame: types.FrameType | None) -> None:
         now = time.monotonic()
+        if number == signal.SIGHUP:
+            drop_terminal()
         if not self.received:
             self.received, self._since, self.exit_code = True, now, 128 + number
         elif now - self._since > TOGETHER_SECONDS:
@@ -302,6 +320,6 @@ class StopSignal:
         forwarded = False
         with open(pipe, "rb", buffering=0) as numbers:
             while number := numbers.read(1):
-                if number[0] in _STOPS and not forwarded:
+                if number[0] in self._before and not forwarded:
                     forwarded = True
                     print(f"{signal.Signals(number[0]).name}: {self.reply()}", flush=True)

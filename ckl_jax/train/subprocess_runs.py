@@ -209,7 +209,8 @@ def run_all(
         for started in running:
             started.process.terminate()
         if running:
-            print("   stopping; each training saves where it is ...", flush=True)
+            with contextlib.suppress(OSError):  # nobody reads any more
+                print("   stopping; each training saves where it is ...", flush=True)
         for started in running:
             started.process.wait()
 

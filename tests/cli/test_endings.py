@@ -1,16 +1,20 @@
 """Commands that others end: output that nobody reads on, as with `head`, and SIGTERM."""
 
+import fcntl
 import importlib
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
+from pathlib import Path
 
 import pytest
 
 from ckl_jax.analysis.sections import Section
 from ckl_jax.cli import ckl, endings, t5x
+from ckl_jax.parallel import processes
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -70,21 +74,55 @@ def test_outputs_that_are_full_closed_or_not_read(command):
     assert run("2>/dev/full", "--nope") == run("2>&-", "--nope") == (2, "", "")
 
 
-def test_sigterm_ends_a_command_as_an_interrupt_does(capsys, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_a_command_as_an_interrupt_does(number, capsys, monkeypatch):
     stopped = []
+    monkeypatch.setattr(processes, "drop_terminal", lambda: None)  # of pytest
 
     def run():
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             time.sleep(60)
         finally:
             stopped.append("what it started")
 
     monkeypatch.setattr(ckl, "parse", lambda argv: run)
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     assert ckl.main(["demo"]) == 143
     assert stopped and "start it again" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+
+
+def test_a_terminal_that_closes_leaves_time_to_save(tmp_path):
+    """What is printed from then on goes nowhere; writing to the terminal would fail."""
+    script = (
+        "import time\nfrom pathlib import Path\n"
+        "from ckl_jax.cli import endings\nfrom ckl_jax.parallel import processes\n"
+        "with endings.interruptible(*processes.stops()):\n"
+        "    try:\n"
+        "        Path('ready').touch()\n"
+        "        time.sleep(60)\n"
+        "    except endings.Terminated:\n"
+        "        print('stopping', flush=True)\n"
+        "        Path('saved').touch()\n"
+    )
+    terminal, inside = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(inside)
+    while not (tmp_path / "ready").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.close(terminal)
+    assert process.wait(60) == 0 and (tmp_path / "saved").exists()
 
 
 def test_a_signal_in_a_finalizer_is_not_lost(monkeypatch):

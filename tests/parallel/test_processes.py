@@ -13,9 +13,13 @@ import pytest
 
 from ckl_jax.parallel import mesh, processes
 
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+@pytest.mark.parametrize("number", STOPS)
 def test_a_signal_sets_a_flag_and_a_later_one_ends_the_process(number, monkeypatch):
+    monkeypatch.setattr(processes, "drop_terminal", lambda: None)  # of pytest
+
     def ends(number, frame):
         raise KeyboardInterrupt
 
@@ -94,7 +98,7 @@ def test_processes_that_do_not_meet_are_one_sentence(monkeypatch):
         processes.initialize("h:1", 2, 1, 30, environment={})
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOPS)
 def test_a_child_saves_before_its_parent_ends(number, tmp_path):
     """The signal goes to the parent alone; by a terminal both get it, which is one request."""
     child = (
@@ -103,7 +107,7 @@ def test_a_child_saves_before_its_parent_ends(number, tmp_path):
         "    time.sleep(0.3)\n"
         f"    open({str(tmp_path / 'saved')!r}, 'w').close()\n"
         "    sys.exit(3)\n"
-        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
         "    signal.signal(number, save)\n"
         f"open({str(tmp_path / 'ready')!r}, 'w').close()\n"
         "time.sleep(60)\n"

@@ -76,8 +76,10 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
     """
     record = json_value(line, path, number)
     where = f"{os.fspath(path)}, line {number}"
+    if not isinstance(record, dict):
+        raise UserError(f'{where}: not a JSON object; give {{"date": ..., "text": ...}}.')
     for field in ("date", "text"):
-        if not isinstance(record, dict) or not isinstance(record.get(field), str):
+        if not isinstance(record.get(field), str):
             raise UserError(f"{where}: the field {field!r} is missing or not a string.")
     try:
         date = datetime.date.fromisoformat(record["date"]).isoformat()
