@@ -29,7 +29,14 @@ from ckl_jax.papers.mind_the_gap.analysis.published import (
     UPDATED,
 )
 from ckl_jax.papers.mind_the_gap.analysis.seeds import FREE, RECORD
-from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL, Bins, Totals, bins_of, read_totals
+from ckl_jax.papers.mind_the_gap.analysis.staleness import (
+    ALL,
+    Bins,
+    Totals,
+    bins_of,
+    read_totals,
+    resampled_sums,
+)
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import OTHER, PartsOfSpeech
 
@@ -156,8 +163,8 @@ def _drawn(
     sums = []
     for start, stop in bins.spans:
         part = columns[start:stop]
-        counts = generator.multinomial(len(part), [1.0 / len(part)] * len(part), size=samples)
-        sums.append(np.concatenate([part.sum(0, keepdims=True), counts @ part]))
+        drawn = resampled_sums(part, samples, generator)
+        sums.append(np.concatenate([part.sum(0, keepdims=True), drawn]))
     by_bin = np.stack(sums).reshape(len(sums), 1 + samples, 1 + len(totals), len(words))
     with np.errstate(invalid="ignore", divide="ignore"):  # a resample may lack a group's words
         logs = by_bin[:, :, 1:] / by_bin[:, :, :1]  # [N, 1 + B, M, G]

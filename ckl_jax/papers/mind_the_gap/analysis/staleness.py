@@ -24,6 +24,7 @@ from ckl_jax.analysis.statistics import interval
 from ckl_jax.data.tasks.word_losses import WordLosses, read_dump
 from ckl_jax.errors import UserError
 
+_COUNTS = 2**23  # of documents in resamples that are held at once
 SAMPLES = 1000
 ALL = "all"
 
@@ -330,18 +331,22 @@ def _draw(
     part: np.ndarray, samples: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bootstrap sums [B, 2] over a bin's documents [D, 2], and of resamples with words only."""
-    n = len(part)
-
-    def draw(count: int) -> np.ndarray:
-        # [B, D] counts of each document times [D, 2].
-        return generator.multinomial(n, np.full(n, 1.0 / n), size=count) @ part
-
-    first = draw(samples)
+    first = resampled_sums(part, samples, generator)
     having = first.copy()
     # A resample without a word of the group has no perplexity; it is drawn again.
     while (lacking := having[:, 1] == 0).any():
-        having[lacking] = draw(np.count_nonzero(lacking))
+        having[lacking] = resampled_sums(part, np.count_nonzero(lacking), generator)
     return first, having
+
+
+def resampled_sums(part: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Sums [B, C] over B bootstrap resamples of documents [D, C]."""
+    n = len(part)
+    most = max(1, _COUNTS // n)
+    sizes = [min(most, count - done) for done in range(0, count, most)]
+    # [B, D] counts of each document times [D, C].
+    draws = (generator.multinomial(n, np.full(n, 1.0 / n), size=size) for size in sizes)
+    return np.concatenate([counts @ part for counts in draws])
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
