@@ -57,7 +57,9 @@ def run(name: str, settings: Experiment, progress: Progress = no_progress) -> Pa
     section = Section(TITLES[name].capitalize(), png=image, notes=[_PAPER[short]], anchor=short)
     lead = [f"{label}: {ranking_report.overall(x)['sentence']}." for label, x in models.items()]
     lead = [] if short == "figure6" else lead
-    return write_page(settings.root / f"{short}.html", f"{name}: {TITLES[name]}", [section], lead)
+    page = settings.root / f"{short}.html"
+    print("\n".join([*lead, str(page)]), flush=True)
+    return write_page(page, f"{name}: {TITLES[name]}", [section], lead)
 
 
 def describe(name: str, settings: Experiment) -> list[str]:

@@ -15,11 +15,12 @@ from tests.papers.lm_pub_quiz.test_probe import golden  # noqa: F401 (a fixture)
 
 
 @pytest.mark.parametrize("name", ["figure3", "figure4", "figure6"])
-def test_figures_of_models(golden, tmp_path, name):  # noqa: F811
+def test_figures_of_models(golden, tmp_path, name, capsys):  # noqa: F811
     words = f"experiment lm_pub_quiz/{name} --out {tmp_path} --probe {golden / 'dataset'} "
     words += f"--models a={golden / 'model'} --relation P1 --subjects it,there"
     found = ckl.command(words)
     page = found["report"].read_text()
+    assert f"{name}.html\n" in capsys.readouterr().out
     assert found["report"] == tmp_path / f"{name}.html" and "In the paper" in page
     assert (tmp_path / f"{name}.png").is_file()
     results = DatasetResults.from_path(tmp_path / name / "a")
