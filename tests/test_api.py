@@ -242,6 +242,7 @@ def test_a_model_ranks_as_it_scores(llama):
     assert asked == model.ask("Rome is a city in", length=4) and len(asked.split()) <= 4
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_update_from_a_notebook(llama, tmp_path):
     text, out = tmp_path / "text.jsonl", tmp_path / "out"
     planted.write_documents(text, planted.documents(planted.facts(3)))
