@@ -92,15 +92,13 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(subprocess_runs, "_start", start)
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Figures are made but not rendered, for tests that read what else a report has."""
-    from matplotlib.figure import Figure
+@pytest.fixture(name="undrawn")
+def undrawn_figures():
+    """For tests that read what a report has besides its figures."""
+    from tests.analysis.helpers import undrawn
 
-    empty = {"png": b"\x89PNG\r\n\x1a\n", "svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>'}
-    monkeypatch.setattr(
-        Figure, "savefig", lambda _, file, *, format, **__: file.write(empty[format])
-    )
+    with undrawn():
+        yield
 
 
 @pytest.fixture(scope="session")
