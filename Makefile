@@ -34,8 +34,10 @@ notebooks:  ## The notebooks, from a wheel in an environment of its own: build/n
 bench: $(VENV)/.hf  ## Ratios against Hugging Face + PyTorch: benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.train_step $(ARGS)
 
-# Compiling what is never imported takes a third of an installation.
-export PIP_NO_COMPILE = 1
+# Compiling what is never imported takes half of an installation; in pip's variables 0 is what sets
+# a `--no-` option. What is imported is compiled once, by the first process that needs it.
+export PIP_NO_COMPILE = 0
+export PYTHONDONTWRITEBYTECODE =
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)

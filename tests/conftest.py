@@ -1,5 +1,6 @@
 """Settings of the whole suite. They must precede the first import of jax."""
 
+import contextlib
 import fcntl
 import functools
 import gc
@@ -7,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+import types
 
 import pytest
 
@@ -70,6 +72,33 @@ def compiled_programs():
 def one_device_each(monkeypatch):
     """Gives every process that a test starts one device, on which any batch size trains."""
     monkeypatch.setenv("XLA_FLAGS", xla_flags(devices=1))
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Trainings that a command starts run in the test's process, which has imported all of it."""
+    from ckl_jax.cli import t5x
+    from ckl_jax.train import subprocess_runs
+
+    def start(training, slot, width, environment):
+        path = training.folder / "log.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a") as log, contextlib.redirect_stdout(log):
+            with contextlib.redirect_stderr(log):
+                code = t5x.main(list(training.command[3:]))
+        process = types.SimpleNamespace(poll=lambda: code)
+        return subprocess_runs.Started(training, slot, path, 0, width, process)
+
+    monkeypatch.setattr(subprocess_runs, "_start", start)
+
+
+@pytest.fixture(name="undrawn")
+def undrawn_figures():
+    """For tests that read what a report has besides its figures."""
+    from tests.analysis.helpers import undrawn
+
+    with undrawn():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -156,6 +156,7 @@ def test_fuar_follows_the_probes(probes, notation):
     assert fuar_tasks(map(known_probe, probes.split())).notation == notation
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_new_knowledge_of_fuar_can_be_chosen(tmp_path, capsys):
     probes = ["invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"]
     records = [known_probe(name) for name in probes]
@@ -292,6 +293,7 @@ def test_probes_of_a_stranger_are_shown_as_their_records_say(tmp_path, capsys):
     assert said.index("Capitals (30 facts)") < said.index("InvariantLAMA (30 facts)")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_says_what_happened_and_has_every_fact(tmp_path):
     sizes = {"invariant_lama": 70, "updated_lama": 50, "new_lama": 40}
     page = write_report(find_runs([make_demo(tmp_path, sizes=sizes)]), tmp_path).read_text()
@@ -309,6 +311,7 @@ def test_the_page_says_what_happened_and_has_every_fact(tmp_path):
     assert facts[: facts.index("</table>")].count("<tr>") == 1 + sum(sizes.values())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_method_whose_gain_is_not_sure_does_not_lead(tmp_path, monkeypatch):
     monkeypatch.setitem(METHODS, "lora", (0.80, 0.05, 0.02, 0.10, 0.70))
     demo = make_demo(tmp_path, ("initial", "vanilla", "lora"))
@@ -342,6 +345,7 @@ def test_the_page_of_dates_is_of_probes_with_dates(study):
     assert all(date_table(study, probe) == [] for probe in study.probes)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_gain_is_shown_in_words(tmp_path, capsys):
     make_run(tmp_path, "initial")
     shutil.copytree(tmp_path / "initial", tmp_path / "vanilla")
@@ -352,6 +356,7 @@ def test_no_gain_is_shown_in_words(tmp_path, capsys):
     assert "no gain" in report.read_text() and "no gain" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_seeds_without_gain_leave_no_mean_and_no_lead(tmp_path, monkeypatch):
     demos = []
     for seed, lora in enumerate([(0.80, 0.05, 0.02, 0.10, 0.70), METHODS["initial"]]):
@@ -379,6 +384,7 @@ def test_seeds_are_summarised(tmp_path, capsys):
         compare_seeds([demos[0], f"{demos[0]}/../{demos[0].name}"], tmp_path, of_demos)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_line(demo, tmp_path, capsys):
     for _ in range(2):  # a report of ours may be written again
         assert ckl.main(["report", str(demo), "--out", str(tmp_path)]) == 0
@@ -405,6 +411,7 @@ def test_a_damaged_summary_is_named_and_its_run_not_left_out(tmp_path, capsys):
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("file", ["config.gin", "log.txt"])
 def test_a_method_that_has_only_begun_is_noted(tmp_path, capsys, file):
     for name in ("initial", "vanilla"):
@@ -441,6 +448,7 @@ def test_a_file_in_the_way_is_told_before_anything_is_drawn(demo, tmp_path, caps
     assert capsys.readouterr().err.startswith(f"ckl: --out is {tmp_path}/file, which is a file")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_is_there_before_its_table_is_printed(demo, tmp_path, monkeypatch):
     """What ends with the standard output would else leave files that look like another's."""
     other = make_demo(tmp_path / "other", ("initial", "vanilla", "lora"), seed=1)

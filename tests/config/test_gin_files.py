@@ -25,8 +25,19 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda x: "".join(x) or "alone")
+def _marks(job, overlay):
+    """What is compiled ahead is a training: it binds alone, and its overlays as in `train`."""
+    return [pytest.mark.slow] if job == "precompile" and overlay else []
+
+
+@pytest.mark.parametrize(
+    ("overlay", "job"),
+    [
+        pytest.param(o, j, id=f"{''.join(o) or 'alone'}-{j}", marks=_marks(j, o))
+        for o in OVERLAYS
+        for j in JOBS
+    ],
+)
 def test_every_method_with_every_overlay(job, overlay, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for method in ("initial", *METHODS):

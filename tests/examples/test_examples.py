@@ -66,6 +66,7 @@ def train(example, tiny, imported, folder, *argv):
     return folder / example.split("_")[0]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_strangers_method_trains_from_hugging_face_and_is_reported(tiny, imported, tmp_path):
     run = train("ia3_method", tiny, imported, tmp_path, "--gin_file=ckl_ia3.gin")
     assert ckl.main(["report", str(run), "--out", str(tmp_path / "report")]) == 0
@@ -74,6 +75,7 @@ def test_a_strangers_method_trains_from_hugging_face_and_is_reported(tiny, impor
     assert {"invariant_lama", "updated_lama"} <= table["rows"][1]["scores"].keys()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_strangers_evaluation_has_its_column_in_the_report(tiny, imported, tmp_path):
     files = ("--gin_file=ckl_lora.gin", "--gin_file=ckl_distance.gin")
     run = train("distance_evaluation", tiny, imported, tmp_path, *files)

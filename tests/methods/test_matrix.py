@@ -139,6 +139,13 @@ def first_alike(name, arch):
     return name
 
 
+def has_dropout(name, arch):
+    """Half of a step's compilation is dropout; the trunk's is Vanilla's in every other method."""
+    method = prepare(name, arch)[0]
+    own = bool(method.side) or method.loss is not None
+    return own or name == "vanilla" or arch == "t5gemma"  # which trains with LoRA alone
+
+
 @functools.cache
 def compiled_step(name, arch, dropout, microbatches):
     """The optimizer and the jitted step; tests that share them compile once."""
@@ -156,7 +163,7 @@ def first_state(name, arch):
     """The state before the first step; with EWC it has its Fisher information."""
     method, _, config, params = prepare(name, arch)
     trainable, frozen = split(params, method.trainable)
-    state = TrainState.create(trainable, compiled_step(name, arch, True, 1)[0])
+    state = TrainState.create(trainable, compiled_step(name, arch, has_dropout(name, arch), 1)[0])
     if method.init_opt_state is None:
         return state
     start = Start(
@@ -168,9 +175,10 @@ def first_state(name, arch):
     return state.replace(opt_state=method.init_opt_state(state.opt_state, start))
 
 
-def run_steps(name, arch, steps, dropout=True, microbatches=1, start=None, first=0):
+def run_steps(name, arch, steps, dropout=None, microbatches=1, start=None, first=0):
     """The state after some steps, and the frozen leaves; made as `train.prepare` makes them."""
     name = first_alike(name, arch)
+    dropout = has_dropout(name, arch) if dropout is None else dropout
     method, base, config, params = prepare(name, arch)
     state = start or first_state(name, arch)
     frozen = constants = split(params, method.trainable)[1]

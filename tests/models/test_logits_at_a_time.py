@@ -19,7 +19,11 @@ from tests.helpers import (
     random_params,
 )
 
-CONFIGS = {"T5": TINY, "decoder": TINY_DECODER}
+# One layer below the logits shows as much as two.
+CONFIGS = {
+    "T5": dataclasses.replace(TINY, num_encoder_layers=1, num_decoder_layers=1),
+    "decoder": dataclasses.replace(TINY_DECODER, num_layers=1),
+}
 MORE = {
     "T5 v1.1": TINY_V1_1,
     "T5Gemma": TINY_T5GEMMA,

@@ -117,6 +117,7 @@ def test_nothing_new_is_one_sentence_and_changes_nothing(done, texts, capsys):
     assert Registry(copy).current == "0001"
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp_path, capsys):
     out, second = tmp_path / "copy", done / "updates" / "0002"
     shutil.copytree(done, out)
@@ -136,6 +137,7 @@ def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp
     assert "0 new words" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_since_holds_until_an_update_is_in_use(texts, llama, tmp_path, capsys):
     out, since = tmp_path / "out", "--since=2025-01-01"
     assert update(out, texts / "all.jsonl", "--model", str(llama), since, "--ship-if=new > 1") == 1
@@ -145,6 +147,7 @@ def test_since_holds_until_an_update_is_in_use(texts, llama, tmp_path, capsys):
     assert "are older than 2025-01-01." in said and " 0 kept" not in said
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatch, capsys):
     out = tmp_path / "updates"
     with monkeypatch.context() as patch:
@@ -201,6 +204,7 @@ def test_a_t5_is_updated(texts, tmp_path):
     assert {json.loads(row)["tag"] for row in rows} == {"new", "changed", "kept"}
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_path, capsys):
     facts = tmp_path / "facts.csv"
     stated = [f for f in planted.facts(9) if f.kind == "new" and f.relation == "seat"][:2]
@@ -244,6 +248,7 @@ def test_adapters_are_written_over_the_model_before(texts, llama, tmp_path):
     assert float((over - before).abs().max()) > 1e-3
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_comes_into_a_watched_folder_is_learned_once(texts, llama, tmp_path):
     inbox, out, looks, said = tmp_path / "inbox", tmp_path / "out", [], []
     inbox.mkdir()

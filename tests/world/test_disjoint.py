@@ -41,21 +41,22 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
+    """A folder and its manifest, of a seed that leaves one probe without items."""
     directory = tmp_path_factory.mktemp("small")
-    return directory, build_world(directory, 3, "small")
+    return directory, build_world(directory, 5, "small")
 
 
 def paragraphs(dated):
     return [line for document, _ in dated for line in document.text.split("\n")]
 
 
-def test_a_probe_without_items_has_no_file(tmp_path):
-    manifest = build_world(tmp_path, 5, "small")
+def test_a_probe_without_items_has_no_file(small):
+    folder, manifest = small
     empty = [name for name, count in manifest["items"].items() if not count]
     assert empty == ["new_lama_easy_p2"] and manifest["items"]["invariant_lama"] > 400
-    assert not PROBES["new_lama_easy_p2"].path(tmp_path).exists()
-    assert "new_lama_easy_p2" not in json.loads((tmp_path / "overlap.json").read_text())
-    assert build_world(tmp_path, 5, "small") == manifest  # it is there
+    assert not PROBES["new_lama_easy_p2"].path(folder).exists()
+    assert "new_lama_easy_p2" not in json.loads((folder / "overlap.json").read_text())
+    assert build_world(folder, 5, "small") == manifest  # it is there
 
 
 def test_the_bytes_are_pinned(folder):
@@ -105,7 +106,7 @@ def test_known_facts_are_stated_in_three_wordings_and_news_in_two(world):
 
 
 def test_the_wordings_of_probes_are_trained_on_controls(small):
-    world = make_world(3, "small")
+    world = make_world(5, "small")
     text = "\n".join(paragraphs(pages(world)))
     controls = [f for f in world.known() if world.is_control(f.subject)]
     shown = collections.Counter(
@@ -117,7 +118,7 @@ def test_the_wordings_of_probes_are_trained_on_controls(small):
 
 
 def test_frequencies_fall_as_zipf_has_it(small):
-    world = make_world(3, "small")
+    world = make_world(5, "small")
     counts = sorted((world.statements(f) for f in world.known()), reverse=True)
     assert counts[0] == 12 and counts[-1] == 3 and counts[len(counts) // 4] >= 5
     items = read_probe("invariant_lama", small[0])

@@ -7,6 +7,7 @@ from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
+from tests.analysis.helpers import undrawn
 
 MASKS = {"all": 0.8, "bias": 0.85, "embedding": 0.9}  # of the stale model's perplexity
 
@@ -73,6 +74,7 @@ def write_gap(root, seed, turned=False):
     study = StalenessStudy(
         control=control, models=dumps, train=str(train), emerging_min_count=40, samples=10
     )
-    write_report(study, root)
+    with undrawn():
+        write_report(study, root)
     write_json(root / "mind_the_gap.json", {"seed": seed, "size": "tiny", "corpus": None})
     return root

@@ -140,6 +140,7 @@ def test_the_interval_of_a_ratio_is_paired():
     assert found.low < found.value < found.high < 1.01 * found.low
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
     verdicts = promotion.compare_study(root, promotion.parse("unchanged <= 1.0001 at n >= 1"))
     assert [v.verdict for v in verdicts] == [gate.SHIP] * 2
