@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.linen import partitioning
 
 from ckl_jax import checks
@@ -41,6 +42,10 @@ def validate(config: Any, sizes: tuple[str, ...]) -> None:
     checks.require_number("a number in [0, 1)", 0.0, 1.0, DROPOUT_RATE=config.dropout_rate)
     checks.require_bool(SCAN_LAYERS=config.scan_layers)
     checks.require_choice(attention.IMPLEMENTATIONS, ATTENTION_IMPL=config.attention_impl)
+    if config.attention_impl == "splash" and config.not_for_splash:
+        raise UserError(
+            f"ATTENTION_IMPL = 'splash' is not possible: {config.not_for_splash}; give 'auto'."
+        )
     checks.require_choice(REMAT_POLICIES, **{f"{name}.remat_policy": config.remat_policy})
 
 
@@ -106,6 +111,11 @@ class StackConfig:
         checks.require_positive(**{name: self.layer_norm_epsilon})
 
     @property
+    def not_for_splash(self) -> str | None:
+        """Why splash attention cannot compute this model's; None if it can."""
+        return None
+
+    @property
     def projections(self) -> tuple[str, ...]:
         """Names of the projections that `dense` makes, for methods that choose some."""
         return (*layers.ATTENTION, "wi", "wo")
@@ -130,7 +140,7 @@ def run_layers(
     x: Array,
     *,
     args: tuple = (),
-    each: tuple[Array, ...] = (),
+    each: tuple[Array | np.ndarray, ...] = (),
     taps: tuple = (),
     first: Any = None,
 ) -> tuple[Array, dict[int, Array]]:
@@ -143,7 +153,8 @@ def run_layers(
       name: T5X's name for the stacked layers, "encoder" or "decoder".
       x: [B, T, D].
       args: further arguments of every layer.
-      each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`.
+      each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`. Layers
+        that are looped may branch on numbers of NumPy.
       taps: which hidden states to keep; state j is the output of the first j layers.
       first: the configuration of layer 0, where it differs; such layers cannot be scanned.
 
@@ -152,8 +163,10 @@ def run_layers(
     """
     # jax.checkpoint traces every argument that is not static, and a module cannot branch on a
     # traced boolean. Argument 0 is the module itself and 1 is x.
-    static = tuple(i for i, a in enumerate((*each, *args), start=2) if isinstance(a, bool))
-    layer_cls = _remat(layer_cls, config.remat_policy, static)
+    static = [i for i, a in enumerate((*each, *args), start=2) if isinstance(a, bool)]
+    if not config.scan_layers:
+        static += [i for i, a in enumerate(each, start=2) if isinstance(a, np.ndarray)]
+    layer_cls = _remat(layer_cls, config.remat_policy, tuple(static))
     hidden = {0: x} if 0 in taps else {}
     # Loop: each layer has parameters of its own, under `layers_0`, `layers_1`, ...
     if not config.scan_layers:
@@ -181,7 +194,7 @@ def run_layers(
         # The logical name of the stacked axis, which `params_axes` records for the partitioner.
         axis_name="layers",
     )
-    x, states = scanned(config, name=name)(x, *each, *arrays)
+    x, states = scanned(config, name=name)(x, *map(jnp.asarray, each), *arrays)
     # states [L, B, T, D]: entry j - 1 is the output of layer j.
     hidden.update({j: states[j - 1] for j in taps if j > 0})
     return x, hidden
