@@ -15,6 +15,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models import attention, layers
 from ckl_jax.models.side import Side
 from ckl_jax.parallel.topology import platform
+from ckl_jax.trees.paths import loop_to_scan
 
 Array = jax.Array
 
@@ -128,6 +129,11 @@ class StackConfig:
         return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
 
 
+def stacked(params: Any, config: Any) -> dict[str, Any]:
+    """A tree of layers apart as a model with `scan_layers` has it."""
+    return loop_to_scan(params, before=int(getattr(config, "first", None) is not None))
+
+
 def constrain_embed(x: Array) -> Array:
     return layers.constrain(x, ("batch", "length", "embed"))
 
@@ -156,7 +162,7 @@ def run_layers(
       each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`. Layers
         that are looped may branch on numbers of NumPy.
       taps: which hidden states to keep; state j is the output of the first j layers.
-      first: the configuration of layer 0, where it differs; such layers cannot be scanned.
+      first: the configuration of layer 0, where it differs; it comes before those that are scanned.
 
     Returns:
       The last output, and {j: hidden state j}, each [B, T, D].
@@ -176,9 +182,16 @@ def run_layers(
             if i + 1 in taps:
                 hidden[i + 1] = x
         return x, hidden
+    if first is not None:
+        x = layer_cls(first, name="layers_0")(x, *(a[0] for a in each), *args)
+        if 1 in taps:
+            hidden[1] = x
+    before = int(first is not None)
+    if before == count:
+        return x, hidden
     # Scan: one traced layer, parameters stacked to [in, L, out]. Compile time no longer grows with
     # the depth. States are collected only if asked for: all of them take [L, B, T, D].
-    collect = any(j > 0 for j in taps)
+    collect = any(j > before for j in taps)
     # Booleans cannot go through `scan` as arguments; they are closed over by the body.
     booleans = [a for a in args if isinstance(a, bool)]
     arrays = [a for a in args if not isinstance(a, bool)]
@@ -190,13 +203,13 @@ def run_layers(
         # Each layer gets keys of its own; otherwise all layers would start equal and drop alike.
         split_rngs={"params": True, "dropout": True},
         in_axes=(0,) * len(each) + (nn.broadcast,) * len(arrays),
-        length=count,
+        length=count - before,
         # The logical name of the stacked axis, which `params_axes` records for the partitioner.
         axis_name="layers",
     )
-    x, states = scanned(config, name=name)(x, *map(jnp.asarray, each), *arrays)
-    # states [L, B, T, D]: entry j - 1 is the output of layer j.
-    hidden.update({j: states[j - 1] for j in taps if j > 0})
+    x, states = scanned(config, name=name)(x, *(jnp.asarray(a)[before:] for a in each), *arrays)
+    # states [L, B, T, D]: the first entry is the output of the first layer that is scanned.
+    hidden.update({j: states[j - 1 - before] for j in taps if j > before})
     return x, hidden
 
 
