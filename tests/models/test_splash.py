@@ -127,6 +127,22 @@ def test_each_device_of_a_mesh_computes_its_rows_and_heads(groups, model):
     assert {math.prod(e.params["grid_mapping"].grid) for e in kernels} == {N // model}
 
 
+def test_gradients_of_single_examples_are_taken_on_a_mesh_too():
+    """One row, as EWC takes them, is on all devices of `data`."""
+    *given, _ = arrays(130, 2)
+
+    def run(*rows):
+        def loss(*row):
+            return jnp.sin(attend(*(x[None] for x in row), RowMask(None))).sum()
+
+        return jax.vmap(jax.grad(loss, argnums=(0, 1, 2)))(*rows)
+
+    wanted = jax.jit(run)(*given)
+    with Partitioner(mesh_shape={"data": 2, "model": 2}, devices=jax.devices()[:4]).on_mesh():
+        found = jax.jit(run)(*given)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found, wanted)
+
+
 def is_kernel(equation):
     return equation.primitive.name == "pallas_call"
 
