@@ -17,6 +17,7 @@ from ckl_jax.checkpoints.architecture import Config, HuggingFace
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.checkpoints.hf_entry import check_numbers
 from ckl_jax.errors import UserError
+from ckl_jax.models.stack import stacked
 from ckl_jax.trees import paths
 
 
@@ -117,7 +118,7 @@ def params_from_hf(
             "it again from a sound model."
         )
     params = paths.unflatten(flat)
-    return paths.loop_to_scan(params) if config.scan_layers else params
+    return stacked(params, config) if config.scan_layers else params
 
 
 def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ from ckl_jax.checkpoints.peft_fused import Pair
 from ckl_jax.checkpoints.safetensors_files import write_safetensors
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, read_json_object, write_json
+from ckl_jax.models.stack import stacked
 from ckl_jax.trees import paths
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -200,7 +201,7 @@ def adapter_from_peft(
         flat |= {path + _MAGNITUDE: x for path, x in cut.items()}
     tree = paths.unflatten(flat)
     if config.scan_layers:
-        tree = paths.loop_to_scan(tree)
+        tree = stacked(tree, config)
     return tree, {"rank": rank, "scale": scale, "targets": targets} | (
         {"dora": True} if dora else {}
     )

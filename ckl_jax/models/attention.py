@@ -1,4 +1,4 @@
-"""Dot-product attention: as products, a block of queries at a time, or by a GPU's kernel."""
+"""Dot-product attention: as products, a block of queries at a time, or by a device's kernel."""
 
 import functools
 from collections.abc import Sequence
@@ -9,12 +9,13 @@ import jax.numpy as jnp
 
 from ckl_jax.errors import UserError
 from ckl_jax.models.products import scores
+from ckl_jax.models.splash import RowMask, splash
 from ckl_jax.parallel.topology import platform
 
 Array = jax.Array
-Biases = Array | tuple[Array, ...] | None
+Biases = Array | tuple[Array, ...] | RowMask | None
 
-IMPLEMENTATIONS = ("auto", "xla", "cudnn")
+IMPLEMENTATIONS = ("auto", "xla", "cudnn", "splash")
 _BLOCK = 512  # queries at a time, of rows that are twice as long or longer
 
 
@@ -47,14 +48,15 @@ def attend(
       query: [B, T, N, H].
       key: [B, S, K, H]; K divides N, and N / K neighbouring queries share a key (grouped queries).
       value: [B, S, K, H].
-      bias: added to the logits, of `join`: broadcastable to [B, N, T, S], several such, or None.
+      bias: added to the logits, of `join`: broadcastable to [B, N, T, S], several such, or None; or
+        a mask for splash attention, whose logits are float32.
       dropout_rng: drops attention weights where given; all queries of an example share a mask.
       dropout_rate: fraction of the weights to drop.
       float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
       softcap: c of the logits c tanh(x / c), before `bias` is added (Gemma 2); None is none.
       implementation: "xla", matrix products, of long rows a block of queries at a time, so that
         [B, N, T, S] never exists whole; "cudnn", a GPU's fused kernel; "auto", that kernel on GPUs
-        where it takes these arguments.
+        where it takes these arguments. "splash" is "auto" where `bias` is no mask for it.
 
     Returns:
       [B, T, N, H].
@@ -68,9 +70,11 @@ def attend(
         rows, size, width, _ = value.shape
         mask = keep_mask(dropout_rng, dropout_rate, (rows, width, size), query.dtype)
         value = value * jnp.swapaxes(mask, 1, 2)[..., None]
+    if isinstance(bias, RowMask):
+        return splash(query, key, value, bias, softcap)
     biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
     length = query.shape[1]
-    if implementation == "cudnn" or (implementation == "auto" and platform() == "gpu"):
+    if implementation == "cudnn" or (implementation != "xla" and platform() == "gpu"):
         reason = _not_for_cudnn(query, key, float32_logits, softcap)
         if reason is None:
             total = sum(biases[1:], start=biases[0]).astype(query.dtype) if biases else None

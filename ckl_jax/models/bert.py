@@ -16,9 +16,11 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.models import layers
+from ckl_jax.models.splash import RowMask, row_mask
 from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
 
 Array = jax.Array
+Mask = Array | RowMask | None
 
 _INIT = nn.initializers.normal(0.02)
 
@@ -86,9 +88,7 @@ class BertConfig(StackConfig):
             name="mlp",
         )
 
-    def side_layer(
-        self, i: int, x: Array, bias: Array | None, deterministic: bool, decode: bool
-    ) -> Array:
+    def side_layer(self, i: int, x: Array, bias: Mask, deterministic: bool, decode: bool) -> Array:
         """Layer `i` of a side network: a block of BERT. There is nothing to decode."""
         del decode
         return EncoderLayer(self, name=f"layers_{i}")(x, bias, deterministic)
@@ -100,8 +100,8 @@ class EncoderLayer(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: Array, bias: Array | None, deterministic: bool) -> Array:
-        """x [B, T, D], bias broadcastable to [B, N, T, T] -> [B, T, D]."""
+    def __call__(self, x: Array, bias: Mask, deterministic: bool) -> Array:
+        """x [B, T, D], a bias broadcastable to [B, N, T, T] or a mask -> [B, T, D]."""
         cfg = self.config
         x = constrain_embed(x)
         y = cfg.attention()(x, x, bias, deterministic)
@@ -120,7 +120,7 @@ class Encoder(nn.Module):
     def __call__(
         self,
         x: Array,
-        bias: Array | None,
+        bias: Mask,
         deterministic: bool,
         taps: tuple[int, ...],
         positions: Array,
@@ -226,7 +226,9 @@ class Transformer(nn.Module):
         positions = line if encoder_positions is None else encoder_positions
         types = jnp.zeros_like(line) if encoder_token_types is None else encoder_token_types
         bias, ids = None, encoder_segment_ids
-        if ids is not None:
+        if (own := row_mask(cfg.attention_impl, tokens.shape[1], ids, causal=False)) is not None:
+            bias = own
+        elif ids is not None:
             # [B, 1, T, T]: same text, and the key is not padding. Padding queries see nothing, and
             # attend evenly to everything, which no other position reads.
             mask = layers.segment_mask(ids, ids) & (ids > 0)[:, None, None, :]

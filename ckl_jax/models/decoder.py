@@ -21,12 +21,14 @@ from ckl_jax.errors import UserError
 from ckl_jax.models import layers
 from ckl_jax.models.log_probs import log_probs
 from ckl_jax.models.rope import frequencies
+from ckl_jax.models.splash import RowMask, row_mask
 from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
 
 Array = jax.Array
+Mask = Array | RowMask | None
 # Of each type of layer: cosines, sines [K, B or 1, T, R/2] or None, and bias [K, B or 1, 1 or N, T,
-# S] or None; of all types, what cross-attention reads, [B, S', D'], and its bias, or None.
-Context = tuple[Array | None, Array | None, Array | None, Array | None, Array | None]
+# S], mask or None; of all types, what cross-attention reads, [B, S', D'], and its bias, or None.
+Context = tuple[Array | None, Array | None, Mask, Array | None, Array | None]
 
 NORMS = ("rms", "layer")
 PLACES = ("before", "after", "output", "both", "mlp")
@@ -128,6 +130,10 @@ class DecoderConfig(StackConfig):
             )
 
     @property
+    def not_for_splash(self) -> str | None:
+        return "ALiBi adds to the logits" if self.positions == "alibi" else None
+
+    @property
     def first(self) -> "DecoderConfig | None":
         """The configuration of the first layer, if it differs from the others."""
         return None
@@ -215,15 +221,14 @@ class DecoderConfig(StackConfig):
         )
 
     def side_layer(
-        self, i: int, x: Array, bias: Context | Array | None, deterministic: bool, decode: bool
+        self, i: int, x: Array, bias: Context | Mask, deterministic: bool, decode: bool
     ) -> Array:
         """Layer `i` of a side network: a layer of the first type, with a cache of its own.
 
         An encoder's is given the bias of the mask, see `row_context`, a decoder's the `Context`.
         """
-        kind = jnp.zeros((), jnp.int32)
         context = bias if self.causal else row_context(self, x.shape[1], bias)
-        return DecoderLayer(self, name=f"layers_{i}")(x, kind, *context, deterministic, decode)
+        return DecoderLayer(self, name=f"layers_{i}")(x, 0, *context, deterministic, decode)
 
 
 def _hashable(value: Any) -> Any:
@@ -243,16 +248,16 @@ class DecoderLayer(nn.Module):
     def __call__(
         self,
         x: Array,
-        kind: Array,
+        kind: Array | int,
         cosines: Array | None,
         sines: Array | None,
-        bias: Array | None,
+        bias: Mask,
         memory: Array | None,
         memory_bias: Array | None,
         deterministic: bool,
         decode: bool,
     ) -> Array:
-        """x [B, T, D], kind [] (which of the types), and a `Context` -> [B, T, D]."""
+        """x [B, T, D], kind [] (the index of its type), and a `Context` -> [B, T, D]."""
         cfg = self.config
         x = constrain_embed(x)
         cosines, sines, bias = (_of_kind(a, kind) for a in (cosines, sines, bias))
@@ -289,8 +294,10 @@ class DecoderLayer(nn.Module):
         return cfg.norm(after)(y) if place == "after" else y
 
 
-def _of_kind(tables: Array | None, kind: Array) -> Array | None:
+def _of_kind(tables: Mask, kind: Array | int) -> Mask:
     """The table of a type of layer; with one type there is nothing to choose."""
+    if isinstance(tables, RowMask):
+        return tables.of_kind(kind)
     return None if tables is None else tables[0] if len(tables) == 1 else tables[kind]
 
 
@@ -327,7 +334,7 @@ class Decoder(nn.Module):
         if cfg.embed_norm:
             x = cfg.norm("embed_norm")(x)
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
-        kinds = jnp.asarray([cfg.kinds.index(t) for t in cfg.types], jnp.int32)
+        kinds = np.asarray([cfg.kinds.index(t) for t in cfg.types], np.int32)
         stack, count = cfg.stack
         x, hidden = run_layers(
             cfg,
@@ -434,7 +441,11 @@ class Transformer(nn.Module):
             positions = jnp.arange(length)[None]
             if decoder_positions is not None:
                 positions = decoder_positions
-            keys, mask = positions, visible(length, decoder_segment_ids, decoder_causal_attention)
+            keys, mask = positions, None
+            if decoder_causal_attention is None:
+                mask = row_mask(self.config.attention_impl, length, decoder_segment_ids, True)
+            if mask is None:
+                mask = visible(length, decoder_segment_ids, decoder_causal_attention)
         context = make_context(self.config, positions, keys, mask)
         deterministic = not enable_dropout
         x = self._states(decoder_input_tokens, positions, context, deterministic, decode)
@@ -479,14 +490,14 @@ class Transformer(nn.Module):
         return x if cfg.table_dim is None else self.output_dense(x)
 
 
-def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Array | None) -> Context:
+def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Mask) -> Context:
     """The angles and the bias of each type of layer.
 
     Args:
       cfg: the model.
       queries: [B or 1, T], positions.
       keys: [B or 1, S], positions.
-      mask: broadcastable to [B, 1, T, S], or None.
+      mask: broadcastable to [B, 1, T, S], or None; or of rows, as `row_mask` makes it.
     """
     cosines, sines = [], []
     ropes = {kind: dict(settings) for kind, settings in cfg.ropes}
@@ -498,6 +509,10 @@ def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Array | 
         angles = queries[..., None].astype(jnp.float32) * per_position[None, None]
         cosines.append(jnp.cos(angles) * factor)
         sines.append(jnp.sin(angles) * factor)
+    angles = (jnp.stack(cosines), jnp.stack(sines)) if cosines else (None, None)
+    if isinstance(mask, RowMask):
+        windows = tuple(cfg.window if kind == "sliding" else None for kind in cfg.kinds)
+        return (*angles, dataclasses.replace(mask, windows=windows), None, None)
     far = queries[:, None, :, None] - keys[:, None, None, :]  # [B or 1, 1, T, S]
     biases = []
     for kind in cfg.kinds:
@@ -518,20 +533,20 @@ def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Array | 
         stacked = jnp.stack(biases).astype(dtype)
     else:
         stacked = None
-    angles = (jnp.stack(cosines), jnp.stack(sines)) if cosines else (None, None)
     return (*angles, stacked, None, None)
 
 
 def row_context(
-    cfg: DecoderConfig, length: int, bias: Array | None, positions: Array | None = None
+    cfg: DecoderConfig, length: int, bias: Mask, positions: Array | None = None
 ) -> Context:
-    """`make_context` of rows of T tokens; `bias` [B, 1, T, T] is 0 where a query sees a key.
+    """`make_context` of rows of T tokens; a bias [B, 1, T, T] is 0 where a query sees a key.
 
     Without `positions` [B or 1, T] they count from 0, also of packed texts: all that matters to
     angles and windows is how far two positions of a text lie apart.
     """
     positions = jnp.arange(length)[None] if positions is None else positions
-    return make_context(cfg, positions, positions, None if bias is None else bias >= 0)
+    mask = bias if bias is None or isinstance(bias, RowMask) else bias >= 0
+    return make_context(cfg, positions, positions, mask)
 
 
 def _slopes(heads: int) -> np.ndarray:

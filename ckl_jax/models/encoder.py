@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax.models import layers
-from ckl_jax.models.decoder import Decoder, DecoderConfig, row_context
+from ckl_jax.models.decoder import Decoder, DecoderConfig, Mask, row_context
 
 Array = jax.Array
 
@@ -42,7 +42,7 @@ class Encoder(Decoder):
     def __call__(
         self,
         x: Array,
-        bias: Array | None,
+        bias: Mask,
         deterministic: bool,
         taps: tuple[int, ...] = (),
         positions: Array | None = None,

@@ -2,13 +2,12 @@
 
 Warner et al. 2024, arXiv:2412.13663. Norms come before each branch and have no bias, positions are
 rotary, most layers see a window to both sides, feed-forwards are gated. The embedding has a norm
-already, so the first layer has none before its attention.
+already, so the first layer has none before its attention; it is not stacked with the others.
 """
 
 import dataclasses
 from typing import Any, ClassVar
 
-from ckl_jax.errors import UserError
 from ckl_jax.models import bert, decoder, encoder
 
 
@@ -33,14 +32,6 @@ class ModernBertConfig(encoder.EncoderConfig):
     window: int | None = 65
     mlp_activations: tuple[str, ...] = ("gelu_exact", "linear")
     logits_via_embedding: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.scan_layers:
-            raise UserError(
-                "SCAN_LAYERS is True, but ModernBERT's first layer has one norm less than the "
-                "others: its layers cannot be stacked; give False."
-            )
 
     @property
     def first(self) -> decoder.DecoderConfig:

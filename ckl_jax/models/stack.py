@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.linen import partitioning
 
 from ckl_jax import checks
@@ -14,6 +15,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models import attention, layers
 from ckl_jax.models.side import Side
 from ckl_jax.parallel.topology import platform
+from ckl_jax.trees.paths import loop_to_scan
 
 Array = jax.Array
 
@@ -41,6 +43,10 @@ def validate(config: Any, sizes: tuple[str, ...]) -> None:
     checks.require_number("a number in [0, 1)", 0.0, 1.0, DROPOUT_RATE=config.dropout_rate)
     checks.require_bool(SCAN_LAYERS=config.scan_layers)
     checks.require_choice(attention.IMPLEMENTATIONS, ATTENTION_IMPL=config.attention_impl)
+    if config.attention_impl == "splash" and config.not_for_splash:
+        raise UserError(
+            f"ATTENTION_IMPL = 'splash' is not possible: {config.not_for_splash}; give 'auto'."
+        )
     checks.require_choice(REMAT_POLICIES, **{f"{name}.remat_policy": config.remat_policy})
 
 
@@ -106,6 +112,11 @@ class StackConfig:
         checks.require_positive(**{name: self.layer_norm_epsilon})
 
     @property
+    def not_for_splash(self) -> str | None:
+        """Why splash attention cannot compute this model's; None if it can."""
+        return None
+
+    @property
     def projections(self) -> tuple[str, ...]:
         """Names of the projections that `dense` makes, for methods that choose some."""
         return (*layers.ATTENTION, "wi", "wo")
@@ -116,6 +127,11 @@ class StackConfig:
     def dropout(self, x: Array, deterministic: bool) -> Array:
         """Drops from [..., T, D]."""
         return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
+
+
+def stacked(params: Any, config: Any) -> dict[str, Any]:
+    """A tree of layers apart as a model with `scan_layers` has it."""
+    return loop_to_scan(params, before=int(getattr(config, "first", None) is not None))
 
 
 def constrain_embed(x: Array) -> Array:
@@ -130,7 +146,7 @@ def run_layers(
     x: Array,
     *,
     args: tuple = (),
-    each: tuple[Array, ...] = (),
+    each: tuple[Array | np.ndarray, ...] = (),
     taps: tuple = (),
     first: Any = None,
 ) -> tuple[Array, dict[int, Array]]:
@@ -143,17 +159,20 @@ def run_layers(
       name: T5X's name for the stacked layers, "encoder" or "decoder".
       x: [B, T, D].
       args: further arguments of every layer.
-      each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`.
+      each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`. Layers
+        that are looped may branch on numbers of NumPy.
       taps: which hidden states to keep; state j is the output of the first j layers.
-      first: the configuration of layer 0, where it differs; such layers cannot be scanned.
+      first: the configuration of layer 0, where it differs; it comes before those that are scanned.
 
     Returns:
       The last output, and {j: hidden state j}, each [B, T, D].
     """
     # jax.checkpoint traces every argument that is not static, and a module cannot branch on a
     # traced boolean. Argument 0 is the module itself and 1 is x.
-    static = tuple(i for i, a in enumerate((*each, *args), start=2) if isinstance(a, bool))
-    layer_cls = _remat(layer_cls, config.remat_policy, static)
+    static = [i for i, a in enumerate((*each, *args), start=2) if isinstance(a, bool)]
+    if not config.scan_layers:
+        static += [i for i, a in enumerate(each, start=2) if isinstance(a, np.ndarray)]
+    layer_cls = _remat(layer_cls, config.remat_policy, tuple(static))
     hidden = {0: x} if 0 in taps else {}
     # Loop: each layer has parameters of its own, under `layers_0`, `layers_1`, ...
     if not config.scan_layers:
@@ -163,9 +182,16 @@ def run_layers(
             if i + 1 in taps:
                 hidden[i + 1] = x
         return x, hidden
+    if first is not None:
+        x = layer_cls(first, name="layers_0")(x, *(a[0] for a in each), *args)
+        if 1 in taps:
+            hidden[1] = x
+    before = int(first is not None)
+    if before == count:
+        return x, hidden
     # Scan: one traced layer, parameters stacked to [in, L, out]. Compile time no longer grows with
     # the depth. States are collected only if asked for: all of them take [L, B, T, D].
-    collect = any(j > 0 for j in taps)
+    collect = any(j > before for j in taps)
     # Booleans cannot go through `scan` as arguments; they are closed over by the body.
     booleans = [a for a in args if isinstance(a, bool)]
     arrays = [a for a in args if not isinstance(a, bool)]
@@ -177,13 +203,13 @@ def run_layers(
         # Each layer gets keys of its own; otherwise all layers would start equal and drop alike.
         split_rngs={"params": True, "dropout": True},
         in_axes=(0,) * len(each) + (nn.broadcast,) * len(arrays),
-        length=count,
+        length=count - before,
         # The logical name of the stacked axis, which `params_axes` records for the partitioner.
         axis_name="layers",
     )
-    x, states = scanned(config, name=name)(x, *each, *arrays)
-    # states [L, B, T, D]: entry j - 1 is the output of layer j.
-    hidden.update({j: states[j - 1] for j in taps if j > 0})
+    x, states = scanned(config, name=name)(x, *(jnp.asarray(a)[before:] for a in each), *arrays)
+    # states [L, B, T, D]: the first entry is the output of the first layer that is scanned.
+    hidden.update({j: states[j - 1 - before] for j in taps if j > before})
     return x, hidden
 
 

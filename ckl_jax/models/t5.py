@@ -17,6 +17,7 @@ from ckl_jax.models import layers
 from ckl_jax.models.attention import join
 from ckl_jax.models.relative_positions import RelativePositionBias
 from ckl_jax.models.side import Side
+from ckl_jax.models.splash import RowMask, row_mask
 from ckl_jax.models.stack import constrain_embed, run_layers, validate
 
 Array = jax.Array
@@ -92,6 +93,10 @@ class T5Config:
         # Half of the buckets are of one distance each; the others are behind them.
         least = self.relpos_buckets // 2 + 1
         checks.require_int(least, **{"T5Config.relpos_max_distance": self.relpos_max_distance})
+
+    @property
+    def not_for_splash(self) -> str:
+        return "T5 adds relative positions to the logits"
 
     @property
     def projections(self) -> tuple[str, ...]:
@@ -336,10 +341,7 @@ class Transformer(nn.Module):
     ) -> Array:
         # Token 0 is padding in T5's vocabularies.
         valid = tokens > 0
-        mask = layers.padding_mask(valid, valid)
-        if segment_ids is not None:
-            mask &= layers.segment_mask(segment_ids, segment_ids)
-        bias = layers.mask_to_bias(mask).astype(self.config.dtype)
+        bias = self._own_bias(valid, segment_ids, causal=False)
         taps = tuple(sorted({t for side in sides for t in side.taps}))
         embedded = self.token_embedder(tokens)
         # encoded is after the final norm; hidden states are before it.
@@ -350,6 +352,19 @@ class Transformer(nn.Module):
             # and nothing else.
             encoded = encoded + jnp.asarray(side.scale, encoded.dtype) * extra
         return encoded
+
+    def _own_bias(self, valid: Array, segment_ids: Array | None, causal: bool) -> Array | RowMask:
+        """What positions see of their own row, valid [B, T]: as a bias [B, 1, T, T], or a mask."""
+        cfg, length = self.config, valid.shape[1]
+        ids = jnp.where(valid, 1 if segment_ids is None else segment_ids, 0)
+        if (own := row_mask(cfg.attention_impl, length, ids, causal)) is not None:
+            return own
+        mask = layers.padding_mask(valid, valid)
+        if causal:
+            mask &= layers.causal_mask(length)
+        if segment_ids is not None:
+            mask &= layers.segment_mask(segment_ids, segment_ids)
+        return layers.mask_to_bias(mask).astype(cfg.dtype)
 
     def decode(
         self,
@@ -394,13 +409,10 @@ class Transformer(nn.Module):
         else:
             # Of the targets, as T5X does: the inputs begin with token 0, which is not padding.
             queries = decoder_target_tokens > 0
-            mask = layers.padding_mask(queries, queries)
-            mask &= layers.causal_mask(decoder_target_tokens.shape[1])
+            bias = self._own_bias(queries, decoder_segment_ids, causal=True)
             cross = layers.padding_mask(queries, keys)
             if decoder_segment_ids is not None:
-                mask &= layers.segment_mask(decoder_segment_ids, decoder_segment_ids)
                 cross &= layers.segment_mask(decoder_segment_ids, encoder_segment_ids)
-            bias = layers.mask_to_bias(mask).astype(dtype)
         return self.decoder(
             encoded,
             decoder_input_tokens,

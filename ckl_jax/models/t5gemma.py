@@ -81,7 +81,7 @@ class Decoder(decoder.Decoder):
         self,
         encoded: Array,
         tokens: Array,
-        bias: Array | None,
+        bias: decoder.Mask,
         cross_bias: Array | None,
         deterministic: bool,
         decode: bool = False,

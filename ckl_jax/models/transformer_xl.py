@@ -76,6 +76,10 @@ class TransformerXLConfig(StackConfig):
             raise UserError(f"TransformerXLConfig.emb_dim is {self.emb_dim}; give an even number.")
 
     @property
+    def not_for_splash(self) -> str:
+        return "Transformer-XL adds relative positions to the logits"
+
+    @property
     def projections(self) -> tuple[str, ...]:
         return (*layers.ATTENTION, "relative", "wi", "wo")
 

@@ -45,6 +45,11 @@ def _of_equation(equation: Any) -> int:
         return 2 * _of_attention(equation)
     if name.startswith("dot_product_attention_bwd"):
         return 5 * _of_attention(equation)
+    if name == "pallas_call":  # of each block of its grid; blocks that a mask hides count as well
+        body = of_jaxpr(equation.params["jaxpr"])
+        return body * math.prod(equation.params["grid_mapping"].grid)
+    if name == "shard_map":  # the body is of one device
+        return of_jaxpr(equation.params["jaxpr"]) * equation.params["mesh"].size
     # jit, remat, scan, while and custom derivatives all hold their bodies as parameters.
     inner = [of_jaxpr(j) for j in core.jaxprs_in_params(equation.params)]
     if name == "cond":

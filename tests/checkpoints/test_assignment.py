@@ -102,6 +102,21 @@ def test_stacked_and_separate_layers_turn_into_each_other():
             np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
+def test_a_first_layer_that_differs_stays_apart():
+    loop = loop_params()
+    loop = {name: x for name, x in loop.items() if not name.startswith("decoder/")}
+    del loop["encoder/layers_0/norm/scale"]
+    scan = paths.flatten(paths.loop_to_scan(paths.unflatten(loop), before=1))
+    assert scan["encoder/encoder/norm/scale"].shape == (4, 10)
+    assert scan["encoder/encoder/wi/kernel"].shape == (4, 10, 6)
+    assert is_stacked(scan) is True
+    for given, expected in ((loop, scan), (scan, loop), (scan, scan)):
+        found = convert(dict(given), expected)
+        assert found.keys() == expected.keys()
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
 def test_a_gap_in_the_layers_is_an_error():
     loop = loop_params()
     del loop["encoder/layers_4/wi/kernel"]

@@ -120,6 +120,7 @@ def rows():
         ("electra", False),
         ("electra-wide", True),
         ("modernbert", False),
+        ("modernbert", True),
         ("modernbert-biased", False),
         pytest.param("bert", True, marks=pytest.mark.slow),
         pytest.param("roberta", False, marks=pytest.mark.slow),
@@ -183,13 +184,11 @@ def test_names_of_older_files_are_read():
     jax.tree.map(np.testing.assert_array_equal, again, params)
 
 
-def test_what_has_no_language_model_or_cannot_be_stacked_is_refused():
+def test_what_has_no_language_model_is_refused():
     config, params = ours("electra")
     state = {**params_to_hf(params, config), "discriminator_predictions.dense.bias": np.ones(16)}
     with pytest.raises(UserError, match="ELECTRA's discriminator, which has no output for tokens"):
         params_from_hf(state, config)
-    with pytest.raises(UserError, match="SCAN_LAYERS is True, but ModernBERT's first layer"):
-        ours("modernbert", scan_layers=True)
 
 
 def save(kind, golden, folder):

@@ -231,6 +231,11 @@ def test_scanned_layers_equal_looped_ones(name):
     (model, params), (scanned, stacked) = ours(name), ours(name, scan=True)
     batch = {"decoder_input_tokens": rows(), "decoder_target_tokens": rows()}
     assert_close(scanned.logits(stacked, batch), model.logits(params, batch))
+    out, wanted = (
+        params_to_hf(p, m.module.config) for m, p in ((scanned, stacked), (model, params))
+    )
+    assert out.keys() == wanted.keys()
+    assert all(np.array_equal(x, wanted[n]) for n, x in out.items())
 
 
 def test_a_narrow_embedding_is_laid_out_on_a_mesh():
