@@ -241,12 +241,12 @@ def terminal() -> Any:
     return console
 
 
-def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
+def refuse_foreign(page: Path, overwrite: bool | None, *others: str) -> None:
     """Refuses to overwrite a report that this package did not write.
 
     Args:
       page: HTML of the report, by which it is known whose the files are.
-      overwrite: whether anything may be written over.
+      overwrite: whether anything may be written over; None for a command without the option.
       *others: names of the files beside it.
 
     Raises:

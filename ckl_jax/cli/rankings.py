@@ -87,6 +87,7 @@ def checkpoints(
       relations: Relations, such as P36,P30; by default all.
       relation_info: JSON file of domains by relation.
     """
+    from ckl_jax.analysis.sections import refuse_foreign
     from ckl_jax.checkpoints.restore import complete_steps
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.papers.lm_pub_quiz import probe
@@ -104,6 +105,7 @@ def checkpoints(
             "with two or more (SaveCheckpointConfig.keep), or several models as NAME=FOLDER."
         )
     out = Path(settings.out or Path(next(iter(folders.values()))).parent / "checkpoints")
+    refuse_foreign(out / "checkpoints.html", None, "checkpoints.json", "checkpoints.png")
     found = {}
     with ProgressLine() as line:
         for name, folder in folders.items():
@@ -140,23 +142,24 @@ def fill(
       batch_size: Rows of the model at once.
     """
     from ckl_jax.data.facts.relational import Dataset
-    from ckl_jax.files import write_json, write_jsonl
+    from ckl_jax.files import claimed_folder, write_json, write_jsonl
     from ckl_jax.papers.lm_pub_quiz import mask_filling
     from ckl_jax.papers.lm_pub_quiz.probe import make_filler
     from ckl_jax.papers.lm_pub_quiz.ranking import chosen_templates
     from ckl_jax.train.opening import open_model
 
     data = Dataset.from_path(dataset, None, relations)
-    opened = open_model(model)
-    filler = make_filler(opened.model, opened.params, opened.put_batch, batch_size)
-    with opened.on_mesh():
-        rows = list(mask_filling.fill_dataset(filler, data, templates))
-    found = mask_filling.measure(rows)
-    every = (len(r.instances) * len(chosen_templates(r, templates)) for r in data)
-    found["overall"]["left_out"] = sum(every) - len(rows)
     folder = Path(out or Path(model) / "fill" / data.name)
-    write_jsonl(folder / "items.jsonl", rows)
-    write_json(folder / "summary.json", found)
+    with claimed_folder(folder, "ckl probe fill"):
+        opened = open_model(model)
+        filler = make_filler(opened.model, opened.params, opened.put_batch, batch_size)
+        with opened.on_mesh():
+            rows = list(mask_filling.fill_dataset(filler, data, templates))
+        found = mask_filling.measure(rows)
+        every = (len(r.instances) * len(chosen_templates(r, templates)) for r in data)
+        found["overall"]["left_out"] = sum(every) - len(rows)
+        write_jsonl(folder / "items.jsonl", rows)
+        write_json(folder / "summary.json", found)
     whole = found["overall"]
     scores = (
         f"{key} {x['value']:.2f} % (95 % interval {x['low']:.2f} to {x['high']:.2f})"

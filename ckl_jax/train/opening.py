@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,8 +12,10 @@ import jax
 
 from ckl_jax.checkpoints import architectures, from_hf
 from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
 from ckl_jax.config import gin_files
+from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
@@ -66,6 +69,25 @@ def open_model(
         params = jax.device_put(params, jax.tree.map(lambda x: x.sharding, shapes))
         return Opened(built, params, partitioner.put_whole, partitioner.on_mesh)
     return _open_run(folder, dtype, bindings, trusted)
+
+
+def identity(model: BaseTransformerModel, params: Any) -> dict[str, str]:
+    """Digests by which saved results know a model, whatever it is called.
+
+    Returns:
+      "parameters": of these; "configuration": of it, and of how text is cut into tokens.
+    """
+    vocabularies = (getattr(model, "input_vocabulary", None), model.output_vocabulary)
+    how = [_cutting(vocabulary) for vocabulary in vocabularies if vocabulary is not None]
+    rest = hashlib.sha256(f"{model.config} {how}".encode())
+    return {"parameters": tree_digest(params)[:16], "configuration": rest.hexdigest()[:16]}
+
+
+def _cutting(vocabulary: Any) -> list[Any]:
+    """What decides on the tokens of a text."""
+    tokenizer = getattr(vocabulary, "tokenizer", None)  # its own digest leaves out its rules
+    ids = [getattr(vocabulary, f"{name}_id", None) for name in ("bos", "eos", "pad", "mask")]
+    return [tokenizer.to_str() if tokenizer else digest_of(vocabulary), *ids]
 
 
 def locate(model: str) -> Path:

@@ -308,6 +308,8 @@ WRITERS = {
     "probe bear --model HF --dataset DATASET --out OUT ": "P1_results.jsonl",
     "probe compare a=HF b=HF --out OUT": "comparison.json",
     "probe compare a=GOLD b=GOLD --out OUT": "domains.png",
+    "probe checkpoints --model a=HF --model b=HF --dataset DATASET --out OUT": "checkpoints.png",
+    "probe fill --model HF --dataset DATASET --out OUT": "items.jsonl",
     "claims RUN --out OUT": "claims.html",
     "data snapshots --documents DOCUMENTS --facts CKL/facts.jsonl --dates 2020-01-01,2020-02-01 "
     "--out OUT": "notes.txt",

@@ -64,16 +64,16 @@ class ByteLevelVocabulary:
           UserError: the files are missing or malformed, or `tokenizers` is not installed.
         """
         self.path, self.added_tokens = os.fspath(path), tuple(added_tokens)
-        self._tokenizer, self.files = load_tokenizer(Path(path))
-        self._tokenizer.add_special_tokens(list(self.added_tokens))
-        self.vocab_size: int = self._tokenizer.get_vocab_size()
+        self.tokenizer, self.files = load_tokenizer(Path(path))
+        self.tokenizer.add_special_tokens(list(self.added_tokens))
+        self.vocab_size: int = self.tokenizer.get_vocab_size()
         self.eos_id = self._id("</s>", END)
         self.bos_id = self._id(END, "<s>", "</s>")
         self.pad_id = self._id("<pad>", "</s>", END)
-        self.digest = digest_of_tokenizer(self._tokenizer)
+        self.digest = digest_of_tokenizer(self.tokenizer)
 
     def _id(self, *names: str) -> int:
-        ids = (self._tokenizer.token_to_id(name) for name in names)
+        ids = (self.tokenizer.token_to_id(name) for name in names)
         id = next((i for i in ids if i is not None), None)
         if id is None:
             raise UserError(
@@ -90,16 +90,16 @@ class ByteLevelVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, without an end."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns `encode` of each of `texts`, faster than one at a time."""
-        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns [start, end) in characters of each of the ids of `text`."""
-        return self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return self.tokenizer.encode(text, add_special_tokens=False).offsets
 
     def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text that `ids` stand for, and [start, end) in characters of each of them.
@@ -118,11 +118,11 @@ class ByteLevelVocabulary:
                 break
             if 0 <= i < self.vocab_size:
                 kept.append(i)
-        return self._tokenizer.decode(kept, skip_special_tokens=skip_special)
+        return self.tokenizer.decode(kept, skip_special_tokens=skip_special)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the token of each id."""
-        return [self._tokenizer.id_to_token(int(i)) for i in ids]
+        return [self.tokenizer.id_to_token(int(i)) for i in ids]
 
 
 class TokenizerVocabulary(ByteLevelVocabulary):
@@ -149,11 +149,11 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             installed.
         """
         self.path, self.added_tokens = os.fspath(path), ()
-        self._tokenizer, self.files = self._load(Path(path))
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self.vocab_size = self._tokenizer.get_vocab_size()
-        self._is_byte_level = _is_byte_level(self._tokenizer)
+        self.tokenizer, self.files = self._load(Path(path))
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        self.vocab_size = self.tokenizer.get_vocab_size()
+        self._is_byte_level = _is_byte_level(self.tokenizer)
         folder = Path(self.files[0]).parent
         names, ids = (_settings(folder / name) for name in (_CONFIG, _GENERATION))
         self.files += [folder / n for n in (_CONFIG, _GENERATION) if (folder / n).is_file()]
@@ -168,14 +168,14 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         if self.pad_id is None:
             self.pad_id = self.eos_id
         self.around = self._template(names)
-        self.digest = digest_of_tokenizer(self._tokenizer)
+        self.digest = digest_of_tokenizer(self.tokenizer)
 
     def _load(self, path: Path) -> tuple[Any, list[Path]]:
         return load_tokenizer(path)
 
     def _template(self, names: dict[str, Any]) -> tuple[list[int], list[int]]:
         whole, bare = (
-            self._tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False)
+            self.tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False)
         )
         start = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), len(whole))
         around = [whole[:start], whole[start + len(bare) :]]
@@ -190,7 +190,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         if f"{kind}_token" in names:
             token = names[f"{kind}_token"]
             token = token.get("content") if isinstance(token, dict) else token
-            return None if token is None else self._tokenizer.token_to_id(token)
+            return None if token is None else self.tokenizer.token_to_id(token)
         given = ids.get(f"{kind}_token_id")
         first = given[0] if isinstance(given, list) and given else given
         return first if isinstance(first, int) and 0 <= first < self.vocab_size else None
@@ -251,7 +251,7 @@ class SpanVocabulary(TokenizerVocabulary):
     def sentinel(self, i: int) -> int:
         """Returns the id of `<extra_id_i>`; see `vocabularies.require_sentinel`."""
         require_sentinel(self, i)
-        return self._tokenizer.token_to_id(f"<extra_id_{i}>")
+        return self.tokenizer.token_to_id(f"<extra_id_{i}>")
 
 
 def _settings(path: Path) -> dict[str, Any]:

@@ -49,19 +49,19 @@ class MaskedVocabulary(ByteLevelVocabulary):
             `tokenizers` is not installed.
         """
         self.path, self.added_tokens = os.fspath(path), ()
-        self._tokenizer, self.files = _load(Path(path))
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        self.vocab_size = self._tokenizer.get_vocab_size()
+        self.tokenizer, self.files = _load(Path(path))
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        self.vocab_size = self.tokenizer.get_vocab_size()
         self.bos_id = self._special("[CLS]", "<s>")
         self.eos_id = self._special("[SEP]", "</s>")
         self.pad_id = self._special("[PAD]", "<pad>")
         self.mask_id = self._special("[MASK]", "<mask>")
-        self.digest = digest_of_tokenizer(self._tokenizer)
+        self.digest = digest_of_tokenizer(self.tokenizer)
 
     def _special(self, *names: str) -> int:
         for name in names:
-            if (id := self._tokenizer.token_to_id(name)) is not None:
+            if (id := self.tokenizer.token_to_id(name)) is not None:
                 return id
         raise UserError(
             f"{self.path} has no token {' or '.join(map(repr, names))}: it is not a vocabulary of "
@@ -81,7 +81,7 @@ class MaskedVocabulary(ByteLevelVocabulary):
 
     def encode_words(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns ids, words and places of each text."""
-        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [Encoded(e.ids, e.word_ids, e.offsets) for e in encodings]
 
 

@@ -8,7 +8,6 @@ statement's token scores. `Dataset`, `Evaluator` and `DatasetResults` are the fi
 import contextlib
 import dataclasses
 import datetime
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +18,6 @@ import jax
 import numpy as np
 
 from ckl_jax import __version__, checks
-from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.data.facts.relational import Dataset, Relation
 from ckl_jax.data.facts.statements import Statement, fill
 from ckl_jax.data.text.documents import encodable
@@ -30,6 +28,7 @@ from ckl_jax.papers.lm_pub_quiz.ranking_metrics import Metric, named
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 from ckl_jax.papers.lm_pub_quiz.scorers import StatementError, TokenScores
 from ckl_jax.papers.lm_pub_quiz.settings import Scoring
+from ckl_jax.train.opening import identity
 
 REDUCTIONS = ("sum", "mean", None)
 # Statements that are held at once: what bounds the memory of a relation with 1,000 options.
@@ -111,7 +110,7 @@ class Evaluator:
           template_index: one template, some, or None for all.
           subsample: score so many instances of each relation.
           save_path: a folder in LM-PUB-QUIZ's layout of results; they name the parameters, the
-            configuration and the tokens of the scorer's model by digests.
+            configuration and the tokenizer of the scorer's model by digests.
           reduction: "sum", "mean", or None for token scores.
           metric: names, or functions of scores [R, K] and answers [R], computed at once and kept
             in the metadata.
@@ -131,18 +130,17 @@ class Evaluator:
         for relation in dataset:
             chosen_templates(relation, template_index)
         results = DatasetResults(dataset.name, fmt=fmt)
-        digest = None
+        known = dict.fromkeys(("parameters", "configuration"))
         if save_path is not None:
             with os_errors(save_path):  # before anything is scored, which can take minutes
                 Path(save_path).mkdir(parents=True, exist_ok=True)
             results = DatasetResults.open(save_path, dataset.name, fmt)
             # What another model scored is not taken for its own, whatever the model is called.
-            digest = tree_digest(self.scorer.params)[:16]
+            known = identity(self.scorer.model, self.scorer.params)
         for number, relation in enumerate(dataset):
             metadata = {
                 **self._metadata(dataset, relation, template_index, reduction, subsample),
-                "parameters": digest,
-                "model": digest and _read_as(self.scorer.model, relation),
+                **known,
                 "metric_only": None if create_instance_table else sorted(metrics),
             }
             # Scored before with the same settings; only what the dataset says of it, such as its
@@ -282,13 +280,6 @@ class Evaluator:
             "model_family": type(self.scorer.model.config).__name__.removesuffix("Config").lower(),
             "num_params": sum(x.size for x in jax.tree.leaves(self.scorer.params)),
         }
-
-
-def _read_as(model: Any, relation: Relation) -> str:
-    """A digest of a model's configuration and of the tokens that it sees in a relation."""
-    vocabulary = getattr(model, "output_vocabulary", None) or model.vocabulary
-    tokens = [list(vocabulary.encode(t)) for t in (*relation.templates, *relation.answer_labels)]
-    return hashlib.sha256(f"{model.config} {tokens}".encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager

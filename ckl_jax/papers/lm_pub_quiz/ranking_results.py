@@ -51,7 +51,7 @@ _METADATA_KINDS |= dict.fromkeys(_SPACE, list)
 _ROW_KINDS = {"sub_label": str, "answer_idx": int, "template_index": int, "instance_index": int}
 _CHANGED = {
     "parameters": "scored by other parameters of the model",
-    "model": "scored by another configuration or tokenizer of the model",
+    "configuration": "scored by another configuration or tokenizer of the model",
     "facts": "scored with other subjects, answers or options",
 }
 

@@ -30,7 +30,7 @@ from ckl_jax.papers.mind_the_gap.settings import Settings
 from ckl_jax.probes import metrics
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
-from ckl_jax.train.opening import Opened, locate, open_model
+from ckl_jax.train.opening import Opened, identity, locate, open_model
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import make_train_step
 
@@ -78,17 +78,20 @@ def ask(
     open_folder(out, wanted, dry_run=True)
     record = Path(out) / "models.json"
     held = read_json_object(record) if record.exists() else {}
-    for name in models.keys() & held.keys() - missing.keys():
-        if held[name] != folders[name]:
-            raise UserError(
-                f"{answers[name]} has the answers of {held[name]}, not of {models[name]}; give the "
-                "model another name, or choose another --out."
-            )
-    for name, place in missing.items():
+    for name, place in models.items():
         opened = open_model(place, trusted=trusted)
+        own = {"folder": folders[name], **identity(opened.model, opened.params)}
+        if name not in missing:
+            # A folder may hold another model than it did.
+            if name in held and held[name] != own:
+                raise UserError(
+                    f"{answers[name]} has the answers of another model than {place} is now; give "
+                    "the model another name, or choose another --out."
+                )
+            continue
         found = answers_of(opened, asked_now, tuned_on, settings, name)
         open_folder(out, wanted)
-        held[name] = folders[name]
+        held[name] = own
         write_json(record, held)
         write_jsonl(answers[name], found)
     rows = {name: list(read_jsonl(path)) for name, path in answers.items()}

@@ -22,7 +22,7 @@ from ckl_jax.papers.mind_the_gap.analysis.frequency_control import detectable_sl
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, StalenessStudy
 from ckl_jax.papers.mind_the_gap.settings import Scoring
 from ckl_jax.papers.mind_the_gap.word_scorers import make_word_scorer
-from ckl_jax.train.opening import open_model
+from ckl_jax.train.opening import identity, open_model
 
 _AT_ONCE = 64  # documents, whose windows are sorted by length
 Progress = Callable[[int, int, str], None]
@@ -95,6 +95,7 @@ def score(model: str, out: Path, scoring: Scoring, progress: Progress) -> Path:
     task = prepare_dated(scoring.documents, out / "task", opened.model.output_vocabulary)
     about = {
         "model": str(model),
+        **identity(opened.model, opened.params),
         "scheme": scorer.scheme,
         "window": scorer.window,
         "stride": scorer.stride,

@@ -54,7 +54,7 @@ def test_temporalwiki_s_tokens_come_behind(real):
 
 
 def test_a_whole_tokenizer_is_the_same_as_its_two_files(real, tmp_path):
-    real._tokenizer.save(str(tmp_path / "tokenizer.json"))
+    real.tokenizer.save(str(tmp_path / "tokenizer.json"))
     again = open_vocabulary(tmp_path)
     assert again.digest == real.digest and again.encode_many(TEXTS) == real.encode_many(TEXTS)
     assert is_byte_level(tmp_path) and is_byte_level(REAL) and not is_byte_level(tmp_path.parent)

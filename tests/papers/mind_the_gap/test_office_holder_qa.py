@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -102,10 +103,10 @@ def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_pat
         with CheckpointStore(str(tmp_path / name)) as store:
             store.save(0, {"params": {"x": np.zeros(1)}}, {})
     row = {"id": 0, "em": 1, "f1": 1.0}
-    monkeypatch.setattr(office_holder_qa, "open_model", lambda place, trusted: place)
-    monkeypatch.setattr(
-        office_holder_qa, "answers_of", lambda place, *more: [{**row, "place": place}]
-    )
+    model = SimpleNamespace(config="sizes", output_vocabulary=None)
+    opened = SimpleNamespace(model=model, params={"x": np.zeros(1)})
+    monkeypatch.setattr(office_holder_qa, "open_model", lambda place, trusted: opened)
+    monkeypatch.setattr(office_holder_qa, "answers_of", lambda opened, *more: [row])
 
     def ask(place):
         return office_holder_qa.ask({"a": str(tmp_path / place)}, asked, tmp_path / "out")
@@ -117,10 +118,16 @@ def test_answers_are_those_of_the_model_and_the_questions_that_are_named(tmp_pat
     assert not (tmp_path / "out").exists()
     ask("a")
     ask("a")
-    with pytest.raises(
-        UserError, match="has the answers of .*/a, not of .*/b; give the model anot"
-    ):
+    with pytest.raises(UserError, match="has the answers of another model than .*/b is now; give"):
         ask("b")
+    for changed in ("params", "config"):
+        with monkeypatch.context() as m:
+            if changed == "params":
+                m.setattr(opened, "params", {"x": np.ones(1)})
+            else:
+                m.setattr(model, "config", "other sizes")
+            with pytest.raises(UserError, match="another model than .*/a is now"):
+                ask("a")
     asked.write_text(asked.read_text().replace("who", "WHO"))
     with pytest.raises(UserError, match="was begun when asked.jsonl had another size or content"):
         ask("a")

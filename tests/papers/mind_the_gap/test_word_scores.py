@@ -1,6 +1,7 @@
 """Losses of words by models of Hugging Face's, and the command that compares them."""
 
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.data.process_pool import no_progress
 from ckl_jax.data.tasks.word_losses import DumpWriter, read_dump
 from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.errors import UserError
 from ckl_jax.models import decoder
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
 from ckl_jax.papers.mind_the_gap.settings import Scoring
@@ -103,6 +105,17 @@ def test_a_run_scores_as_the_folder_that_it_was_imported_from(llama, documents, 
     ]
     ours, theirs = ([s.nll for s in read_dump(dump)] for dump in dumps)
     np.testing.assert_allclose(np.concatenate(ours), np.concatenate(theirs), atol=1e-5)
+
+
+def test_losses_of_another_model_in_the_same_folder_are_refused(llama, documents, tmp_path):
+    model, out = shutil.copytree(llama, tmp_path / "model"), tmp_path / "out"
+    scoring = Scoring(documents=str(documents), window=WINDOW, stride=STRIDE)
+    score(str(model), out, scoring, no_progress)
+    score(str(model), out, scoring, no_progress)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 0.5}))
+    with pytest.raises(UserError, match=r"begun with other settings \(configuration\)"):
+        score(str(model), out, scoring, no_progress)
 
 
 def test_a_control_of_another_kind_of_loss_is_refused(tmp_path):

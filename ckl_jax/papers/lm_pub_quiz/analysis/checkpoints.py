@@ -64,8 +64,6 @@ def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[s
     """Writes `checkpoints.html`, `.json` and `.png`; returns its path, and `measure`."""
     found, out = measure(models), Path(out)
     image = _plot(found)
-    write_json(out / "checkpoints.json", found)
-    write_file(out / "checkpoints.png", image)
     counts = ("known", "learned", "forgotten", "known_since")
     cells = [
         [x["name"], sections.estimate(x["accuracy"]), *(x[c] for c in counts)]
@@ -84,7 +82,10 @@ def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[s
     )
     title = "Facts along checkpoints"
     figure = Section("Curves", png=image, anchor="curves")
+    # The page comes first: by it a report that was interrupted is known as this package's.
     page = sections.write_page(out / "checkpoints.html", title, [table, figure], [lead])
+    write_json(out / "checkpoints.json", found)
+    write_file(out / "checkpoints.png", image)
     table.show()
     return page, found
 
