@@ -135,7 +135,7 @@ def make_bert(folder, dataset, shape, pieces):
 
     trained = tokenizers.BertWordPieceTokenizer(lowercase=False)
     trained.train_from_iterator(texts(dataset), vocab_size=pieces, show_progress=False)
-    tokenizer = BertTokenizerFast(tokenizer_object=trained._tokenizer, do_lower_case=False)
+    tokenizer = BertTokenizerFast(tokenizer_object=trained.tokenizer, do_lower_case=False)
     tokenizer.save_pretrained(folder)
     width, layers, heads = SHAPES[shape]
     torch.manual_seed(0)
@@ -199,11 +199,11 @@ def make_llama(folder, dataset, shape, pieces):
     trained.train_from_iterator(
         texts(dataset), vocab_size=pieces, special_tokens=special, show_progress=False
     )
-    trained._tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+    trained.tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single=f"{special[0]} $A", special_tokens=[(special[0], 0)]
     )
     PreTrainedTokenizerFast(
-        tokenizer_object=trained._tokenizer,
+        tokenizer_object=trained.tokenizer,
         bos_token=special[0],
         eos_token=special[1],
         add_bos_token=True,

@@ -23,16 +23,23 @@ def no_progress(done: int, total: int, what: str) -> None:
     """Context manager that shows no progress."""
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Context manager that blocks what a terminal sends, also in the processes that it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Worker(multiprocessing.context.SpawnProcess):
     """A process that ignores Ctrl-C; the parent stops the pool."""
 
     def start(self) -> None:
-        # A child inherits it, and so shows no traceback of an interrupt while Python starts in it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        # Inherited, so that no traceback of an interrupt is shown while Python starts in it.
+        with _deaf():
             super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Context(multiprocessing.context.SpawnContext):
@@ -47,7 +54,8 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
     if workers <= 1:
         yield None
         return
-    pool = ProcessPoolExecutor(workers, _Context())
+    with _deaf():  # multiprocessing starts a process of its own
+        pool = ProcessPoolExecutor(workers, _Context())
     try:
         yield pool
     except BrokenProcessPool as e:
