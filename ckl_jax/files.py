@@ -18,7 +18,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -401,6 +401,12 @@ def json_value(
 def as_json(value: Any) -> Any:
     """A value as it comes back from JSON: tuples become lists, and keys text."""
     return json.loads(json.dumps(value))
+
+
+def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """JSON that every reader takes: numbers that it has no word for, such as NaN, are null."""
+    text = json.dumps(value, default=default)
+    return json.dumps(json.loads(text, parse_constant=lambda name: None), ensure_ascii=False)
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:

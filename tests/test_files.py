@@ -140,3 +140,8 @@ def test_a_lock_is_waited_for(tmp_path):
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]
+
+
+def test_json_for_every_reader_has_no_nan():
+    value = {"a": [float("nan"), -float("inf"), 0.1, "é"], "b": {"c": ValueError("x")}}
+    assert files.json_text(value, str) == '{"a": [null, null, 0.1, "é"], "b": {"c": "x"}}'

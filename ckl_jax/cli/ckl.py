@@ -12,7 +12,6 @@ import importlib
 import inspect
 import io
 import itertools
-import json
 import os
 import re
 import shlex
@@ -26,6 +25,7 @@ from typing import Any
 import ckl_jax
 from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import json_text
 from ckl_jax.parallel import processes
 
 _OUTPUT = ("--quiet", "--json")
@@ -128,7 +128,7 @@ def _run(argv: list[str], quiet: bool, as_json: bool) -> int:
         result = _result(command())
     if kept:
         document = {**result, "output": kept.getvalue().splitlines()}
-        print(json.dumps(document, ensure_ascii=False, default=_as_json))
+        print(json_text(document, _as_json))
     return result["exit_code"]
 
 
