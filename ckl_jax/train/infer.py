@@ -1,6 +1,7 @@
 """`t5x infer`: writes answers or scores of many inputs as JSON lines, in resumable chunks."""
 
 import dataclasses
+import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.inputs import Example, InferenceData
+from ckl_jax.train.opening import identity
 from ckl_jax.train.restore import RestoredModel
 
 MODES = ("predict", "predict_with_aux", "score")
@@ -99,10 +101,13 @@ def infer(
         for path in restored.paths:
             several = restore_checkpoint_cfg.mode == "all"
             folder = Path(output_dir) / Path(path).name if several else Path(output_dir)
+            params = restored.load(path)
             settings = {
                 "checkpoint": path,
+                **identity(restored.model, params),
                 "mode": mode,
                 "inputs": len(job.examples),
+                "inputs_digest": job.digest(),
                 # All that decides what a chunk file contains; a second start with another value is
                 # refused.
                 "chunk": chunk,
@@ -113,7 +118,6 @@ def infer(
             }
             output = _Output(folder / name, settings)
             if not output.completed:
-                params = restored.load(path)
                 restored.describe(output_dir)
                 # p=params binds this checkpoint's parameters; a plain closure would see the last
                 # ones of the loop.
@@ -143,6 +147,14 @@ class _Job:
     lengths: tuple[int, int]
     beam_size: int
     examples: Sequence[Example]
+
+    def digest(self) -> str:
+        """Of the inputs and targets."""
+        digest = hashlib.sha256()
+        for example in self.examples:
+            tokens = [[*map(int, ids)] for ids in (example.inputs, example.targets or ())]
+            digest.update(repr((example.shown, tokens)).encode())
+        return digest.hexdigest()[:16]
 
     def lines(self, params: Any, start: int, count: int) -> Iterator[dict[str, Any]]:
         part = self.examples[start : start + count]

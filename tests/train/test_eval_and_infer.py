@@ -238,6 +238,9 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     capsys.readouterr()
     assert infer(trained, tmp_path / "cut", **{**settings, "INFER_BATCH_SIZE": 16}) == 2
     assert "other settings" in capsys.readouterr().err
+    monkeypatch.setattr(infer_job, "identity", lambda model, params: {"parameters": "others"})
+    assert infer(trained, tmp_path / "cut", **settings, **chunks) == 2
+    assert "other settings" in capsys.readouterr().err
 
 
 def test_infer_takes_the_record_of_a_probe(tmp_path):
@@ -271,6 +274,9 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     capsys.readouterr()
     assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0
     assert capsys.readouterr().out.rstrip().endswith("one-predict.jsonl-00000-of-00001: 1 line")
+    (tmp_path / "one.txt").write_text("Two <extra_id_0>.\n")  # as many inputs
+    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 2
+    assert "other settings" in capsys.readouterr().err
     assert infer(trained, tmp_path, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
     assert len(read_rows(tmp_path / "d1-score.jsonl-00000-of-00001")) == 354
     text = str(tmp_path / "in.txt")
