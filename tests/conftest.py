@@ -116,3 +116,11 @@ def tiny(tmp_path_factory):
             Tiny.make(made.parent)
             made.touch()
     return Tiny(made.parent)
+
+
+@pytest.fixture
+def heard():
+    """SIGHUP acts as in a terminal, also where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

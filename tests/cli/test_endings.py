@@ -75,7 +75,7 @@ def test_outputs_that_are_full_closed_or_not_read(command):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_end_a_command_as_an_interrupt_does(number, capsys, monkeypatch):
+def test_signals_end_a_command_as_an_interrupt_does(number, capsys, monkeypatch, heard):
     stopped = []
     monkeypatch.setattr(processes, "drop_terminal", lambda: None)  # of pytest
 
@@ -96,7 +96,8 @@ def test_signals_end_a_command_as_an_interrupt_does(number, capsys, monkeypatch)
 def test_a_terminal_that_closes_leaves_time_to_save(tmp_path):
     """What is printed from then on goes nowhere; writing to the terminal would fail."""
     script = (
-        "import time\nfrom pathlib import Path\n"
+        "import signal, time\nfrom pathlib import Path\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # ignored where tests run under nohup
         "from ckl_jax.cli import endings\nfrom ckl_jax.parallel import processes\n"
         "with endings.interruptible(*processes.stops()):\n"
         "    try:\n"

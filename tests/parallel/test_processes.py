@@ -17,7 +17,7 @@ STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 @pytest.mark.parametrize("number", STOPS)
-def test_a_signal_sets_a_flag_and_a_later_one_ends_the_process(number, monkeypatch):
+def test_a_signal_sets_a_flag_and_a_later_one_ends_the_process(number, monkeypatch, heard):
     monkeypatch.setattr(processes, "drop_terminal", lambda: None)  # of pytest
 
     def ends(number, frame):
@@ -116,6 +116,7 @@ def test_a_child_saves_before_its_parent_ends(number, tmp_path):
         "import signal, sys\n"
         "from ckl_jax.parallel import processes\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # ignored where tests run under nohup
         f"processes.run_child([sys.executable, '-c', {child!r}])\n"
     )
     process = subprocess.Popen([sys.executable, "-c", parent], stderr=subprocess.DEVNULL)
