@@ -67,7 +67,8 @@ def infer(
       The files.
 
     Raises:
-      UserError: something in the configuration or the files does not fit.
+      UserError: something in the configuration or the files does not fit, or `output_dir` holds
+        results of other parameters, inputs or settings.
     """
     _check(mode, shard_id, num_shards, checkpoint_period)
     checks.require_size(**{"infer.beam_size": beam_size})

@@ -51,7 +51,7 @@ def ask(
       models: {name: MODEL_DIR, checkpoint, or Hugging Face folder}, in the order of the figure.
       questions: file of the questions, see `data.questions`.
       out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
-        the same settings is not evaluated again.
+        the same settings is not evaluated again; its folder must hold the same model still.
       tune: file of questions to tune on; None tunes on none.
       trusted: modules of the user's own that the gin files of the runs may import.
 
