@@ -103,8 +103,7 @@ def _main(argv: Sequence[str]) -> int:
         try:
             return _run([w for w in argv if w not in _OUTPUT], *(w in argv for w in _OUTPUT))
         except KeyboardInterrupt as e:
-            endings.complain("ckl: interrupted; start it again to go on")
-            return 143 if isinstance(e, endings.Terminated) else 130
+            return endings.interrupted("ckl", e)
 
 
 class _Kept(io.StringIO):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from ckl_jax.config import user_tracebacks
 from ckl_jax.errors import UserError, is_out_of_memory
+from ckl_jax.parallel import processes
 
 # What Python, or JAX at every garbage collection, calls where an exception would only be printed.
 _FINALIZERS = ("__del__", "_xla_gc_callback")
@@ -71,18 +72,21 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM was received, or the terminal was closed."""
 
 
+def interrupted(name: str, error: KeyboardInterrupt) -> int:
+    """Says that the command `name` was stopped; returns its exit code, 130 by Ctrl-C or else 143."""
+    complain(f"{name}: interrupted; the same command again goes on from what is saved")
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
 @contextlib.contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     """Raises `KeyboardInterrupt` for SIGINT and `Terminated` for others of `numbers`.
 
     Processes that the command started get time to save: a second signal ends the command at once,
     unless it comes with the first, as a terminal and a parent may both send one: what is said of
-    the first belongs in the block. Within an import
-    or a finalizer the signal waits until that has ended: C++ extensions turn the exception into
-    another one, and finalizers swallow it.
+    the first belongs in the block. Within an import or a finalizer the signal waits until that has
+    ended: C++ extensions turn the exception into another one, and finalizers swallow it.
     """
-    from ckl_jax.parallel.processes import TOGETHER_SECONDS, drop_terminal
-
     received: list[float] = []
 
     def stop(number: int, frame: types.FrameType | None) -> None:
@@ -91,8 +95,8 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
             return
         received.append(time.monotonic())
         if number == signal.SIGHUP:
-            drop_terminal()
-        if received[0] < received[-1] <= received[0] + TOGETHER_SECONDS:
+            processes.drop_terminal()
+        if received[0] < received[-1] <= received[0] + processes.TOGETHER_SECONDS:
             return
         raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
@@ -135,4 +139,4 @@ def _open_what_is_closed() -> None:
 
 
 def _silence(stream) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    processes.give_null_device(stream.fileno())

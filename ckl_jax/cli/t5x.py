@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import os
 import shutil
-import signal
 import sys
 import textwrap
 import traceback
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 import ckl_jax
 from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest, refuse_unknown
+from ckl_jax.parallel import processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,14 +153,14 @@ _ABSL = ("alsologtostderr", "logtostderr", "v", "verbosity", "stderrthreshold", 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C."""
+    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 or 143 if stopped."""
     warnings.formatwarning = lambda message, *place, **more: f"t5x: {message}\n"
     return endings.run("t5x", functools.partial(_main, sys.argv[1:] if argv is None else argv))
 
 
 def _main(argv: Sequence[str]) -> int:
     try:
-        with endings.interruptible(signal.SIGINT):
+        with endings.interruptible(*processes.stops()):
             return _run(argv)
     except UserError as e:
         if os.environ.get("CKL_JAX_TRACEBACK", "0") not in ("", "0"):
@@ -174,15 +174,12 @@ def _main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     try:
         return run(list(argv))
-    except KeyboardInterrupt:
-        endings.complain("t5x: interrupted")
-        return _end(130)
+    except KeyboardInterrupt as e:
+        return _end(endings.interrupted("t5x", e))
 
 
 def _explain(error: Exception) -> int:
     """Says what an error means where it is the loss of another process; else it goes on."""
-    from ckl_jax.parallel import processes
-
     if not processes.are_several():
         raise error
     if sentence := processes.explain_loss(error):
@@ -194,11 +191,8 @@ def _explain(error: Exception) -> int:
 
 def _end(code: int) -> int:
     """Returns `code`; one of several processes that failed ends with it, waiting for no other."""
-    if "jax" in sys.modules:
-        from ckl_jax.parallel import processes
-
-        if processes.are_several():
-            processes.leave(code)
+    if processes.are_several():
+        processes.leave(code)
     return code
 
 

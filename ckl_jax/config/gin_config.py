@@ -403,8 +403,12 @@ def _hint(message: str, source: str, scan: gin_scan.Scan) -> str:
         return hint
     if m := re.search(r"Configurable '(.*?)' doesn't have a parameter named '(.*?)'", message):
         return _nearest_parameter(m[1], m[2], scan)
-    if m := re.search(r"No configurable matching '(.*?)'", message):
-        return nearest(m[1], scan.selectors() - {m[1]})
+    if m := re.search(r"No configurable matching (?:reference '@([\w./]*).*|'(.*?))'", message):
+        name = m[1] or m[2]
+        hint = nearest(name, scan.selectors() - {name})
+        if m[1] and source == gin_scan.COMMAND_LINE:
+            hint = f"{hint} A gin file of your own can import its module: give that by --gin_file."
+        return hint
     return ""
 
 

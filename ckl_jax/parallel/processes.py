@@ -50,7 +50,14 @@ def drop_terminal() -> None:
     for number in (1, 2):
         with contextlib.suppress(OSError):
             if stat.S_ISCHR(os.fstat(number).st_mode):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+                give_null_device(number)
+
+
+def give_null_device(number: int) -> None:
+    """What is written to the file descriptor `number` from now on goes nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, number)
+    os.close(null)
 
 
 def child_environment() -> dict[str, str]:

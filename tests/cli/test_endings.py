@@ -74,12 +74,15 @@ def test_outputs_that_are_full_closed_or_not_read(command):
     assert run("2>/dev/full", "--nope") == run("2>&-", "--nope") == (2, "", "")
 
 
+@pytest.mark.parametrize("command, module", [("demo", ckl), ("train", t5x)])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_end_a_command_as_an_interrupt_does(number, capsys, monkeypatch, heard):
+def test_signals_end_a_command_as_an_interrupt_does(
+    number, command, module, capsys, monkeypatch, heard
+):
     stopped = []
     monkeypatch.setattr(processes, "drop_terminal", lambda: None)  # of pytest
 
-    def run():
+    def run(*_):
         try:
             os.kill(os.getpid(), number)
             time.sleep(60)
@@ -87,9 +90,10 @@ def test_signals_end_a_command_as_an_interrupt_does(number, capsys, monkeypatch,
             stopped.append("what it started")
 
     monkeypatch.setattr(ckl, "parse", lambda argv: run)
+    monkeypatch.setattr(t5x, "run", run)
     before = signal.getsignal(number)
-    assert ckl.main(["demo"]) == 143
-    assert stopped and "start it again" in capsys.readouterr().err
+    assert module.main([command]) == 143
+    assert stopped and ": interrupted; the same command" in capsys.readouterr().err
     assert signal.getsignal(number) is before
 
 

@@ -140,6 +140,8 @@ def test_unknown_files_and_macros_name_the_nearest():
     message = error("job.gin", SET_DIR, "TRAIN_STEP = 3")
     assert "--gin.TRAIN_STEP" in message and "Did you mean 'TRAIN_STEPS'" in message
     assert "They use DROPOUT_RATE, MODEL, MODEL_DIR" in error("job.gin", SET_DIR, "ZZZ = 3")
+    message = error("job.gin", SET_DIR, "MODEL = @models.Model()")
+    assert "'@models.Model()'. A gin file of your own can import its module" in message
 
 
 def test_a_macro_of_a_file_that_nothing_uses_is_told(bundled, tmp_path):
