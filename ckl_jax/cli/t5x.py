@@ -153,7 +153,7 @@ _ABSL = ("alsologtostderr", "logtostderr", "v", "verbosity", "stderrthreshold", 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 or 143 if stopped."""
+    """Runs the command; returns its exit code: 0, 2 for a user's error, 130 or 143 if stopped."""
     warnings.formatwarning = lambda message, *place, **more: f"t5x: {message}\n"
     return endings.run("t5x", functools.partial(_main, sys.argv[1:] if argv is None else argv))
 
