@@ -38,14 +38,33 @@ def bootstrap_means(
     n = values.shape[1]
     # Columns of `values`: at most 2^M different ones for right and wrong answers of M models.
     patterns, counts = np.unique(values, axis=1, return_counts=True)
-    generator = np.random.default_rng(seed)
-    means = []
-    block = max(1, _BLOCK // len(counts))
-    for start in range(0, samples, block):
-        draws = generator.multinomial(n, counts / n, size=min(block, samples - start))
-        # [M, patterns] x [patterns, B].
-        means.append(patterns @ draws.T / n)
-    return np.concatenate(means, axis=1)
+    return resampled_sums(patterns.T, samples, np.random.default_rng(seed), counts).T / n
+
+
+def resampled_sums(
+    values: np.ndarray,
+    samples: int,
+    generator: np.random.Generator,
+    counts: np.ndarray | None = None,
+) -> np.ndarray:
+    """Sums over resamples of all rows, in bounded memory.
+
+    Args:
+      values: [N, C] of each row.
+      samples: B.
+      counts: [N] how many rows each stands for; None is one each.
+
+    Returns:
+      [B, C].
+    """
+    counts = np.ones(len(values), np.int64) if counts is None else counts
+    rows = counts.sum()
+    block = max(1, _BLOCK // len(values))
+    sizes = [min(block, samples - done) for done in range(0, samples, block)]
+    # [B, N] counts of each row times [N, C].
+    return np.concatenate(
+        [generator.multinomial(rows, counts / rows, size=size) @ values for size in sizes]
+    )
 
 
 def bootstrap_seeds(values: np.ndarray, seed: int = 0) -> np.ndarray:

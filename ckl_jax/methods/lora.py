@@ -103,7 +103,7 @@ class LoraFactory(DenseFactory):
     dora: bool = False
 
     def __post_init__(self) -> None:
-        checks.require_size(**{"lora.rank": self.rank, "lora.entries": self.entries})
+        checks.require_size(**{"lora.entries": self.entries})
         checks.require_int(1, _MOST_RANK, **{"lora.rank": self.rank})
         checks.require_number("a finite number", -math.inf, **{"lora.scale": self.scale})
         checks.require_names(**{"lora.targets": self.targets})

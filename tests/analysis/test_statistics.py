@@ -98,11 +98,13 @@ def test_how_many_seeds_are_needed():
     assert st.seeds_needed(0.1, 1.0) is st.seeds_needed(0.0, 0.0) is None
 
 
-def test_samples_in_blocks_are_those_at_once(monkeypatch):
-    values = np.random.default_rng(0).random((2, 40))
-    at_once = st.bootstrap_means(values, 25)
-    monkeypatch.setattr(st, "_BLOCK", 300)
-    np.testing.assert_allclose(st.bootstrap_means(values, 25), at_once, rtol=1e-12)
+def test_resamples_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
+    part, draws = np.random.default_rng(0).random((50, 2)), []
+    for held in (st._BLOCK, 7 * len(part), 1):
+        monkeypatch.setattr(st, "_BLOCK", held)
+        draws.append(st.resampled_sums(part, 100, np.random.default_rng(1)))
+    assert draws[0].shape == (100, 2) and draws[0].std() > 0
+    np.testing.assert_allclose(draws[1:], [draws[0]] * 2, rtol=1e-12)
 
 
 def test_interval_ranks_infinity_last():

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.claims import Claim, Effect, Key, Kind, Numbers, combine, excess, number
+from ckl_jax.analysis.statistics import resampled_sums
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.data.text.word_classes import NUMBERS, PROPER_NOUNS
 from ckl_jax.errors import UserError
@@ -35,7 +36,6 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness import (
     Totals,
     bins_of,
     read_totals,
-    resampled_sums,
 )
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import OTHER, PartsOfSpeech

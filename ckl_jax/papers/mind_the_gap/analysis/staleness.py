@@ -20,11 +20,10 @@ from typing import Protocol
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.analysis.statistics import interval
+from ckl_jax.analysis.statistics import interval, resampled_sums
 from ckl_jax.data.tasks.word_losses import WordLosses, read_dump
 from ckl_jax.errors import UserError
 
-_COUNTS = 2**23  # of documents in resamples that are held at once
 SAMPLES = 1000
 ALL = "all"
 
@@ -337,16 +336,6 @@ def _draw(
     while (lacking := having[:, 1] == 0).any():
         having[lacking] = resampled_sums(part, np.count_nonzero(lacking), generator)
     return first, having
-
-
-def resampled_sums(part: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Sums [B, C] over B bootstrap resamples of documents [D, C]."""
-    n = len(part)
-    most = max(1, _COUNTS // n)
-    sizes = [min(most, count - done) for done in range(0, count, most)]
-    # [B, D] counts of each document times [D, C].
-    draws = (generator.multinomial(n, np.full(n, 1.0 / n), size=size) for size in sizes)
-    return np.concatenate([counts @ part for counts in draws])
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:

@@ -212,15 +212,6 @@ def test_documents_without_a_word_of_the_group_do_not_narrow_its_interval(tmp_pa
     assert all(map(np.isnan, [*alone.low, *alone.high, alone.overall["low"]]))
 
 
-def test_resamples_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
-    part, draws = np.random.default_rng(0).random((50, 2)), []
-    for held in (staleness._COUNTS, 7 * len(part), 1):
-        monkeypatch.setattr(staleness, "_COUNTS", held)
-        draws.append(staleness.resampled_sums(part, 100, np.random.default_rng(1)))
-    assert draws[0].shape == (100, 2) and draws[0].std() > 0
-    np.testing.assert_allclose(draws[1:], [draws[0]] * 2, rtol=1e-12)
-
-
 def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_path):
     documents = [
         WordLosses(
