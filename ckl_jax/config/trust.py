@@ -19,6 +19,8 @@ from ckl_jax.errors import UserError
 
 ALL = "all"
 _OF_FOLDERS = ("config.gin", "model.gin")
+# {function: its parameter that names modules to import, or gin files of another training}.
+_CODE = {"DatasetConfig": "module", "make_inputs": "initial_gin_files"}
 # What the `model.gin` of an imported model names in addition: the readers of vocabularies.
 _READERS = {
     ("ckl_jax.data.text.byte_level", "ByteLevelVocabulary"),
@@ -67,9 +69,9 @@ def _untrusted(
                 yield module, f"{where} imports it"
             elif lies := _within(module, folders):
                 yield module, f"{where} imports it, and it lies in {lies}"
-    for name, where in _task_modules(scan, sources):
-        if not (name in _bundled().task_modules or _is_trusted(name, trusted)):
-            yield name, f"{where} imports it"
+    for name, where in _named_code(scan, sources):
+        if not (name in _bundled().code or _is_trusted(name, trusted)):
+            yield name, f"{where} names it, and it is run"
     for binding in scan.bindings:
         source = _source(binding.where)
         if source not in sources:
@@ -142,8 +144,8 @@ def _within(module: str, folders: set[Path]) -> Path | None:
     return next((p for p in lie_in if p in folders), None)
 
 
-def _task_modules(scan: gin_scan.Scan, sources: set[str]) -> Iterator[tuple[str, str]]:
-    """(module, where) of each `DatasetConfig.module` that `sources` set, which is imported.
+def _named_code(scan: gin_scan.Scan, sources: set[str]) -> Iterator[tuple[str, str]]:
+    """(name, where) of the modules and gin files (`_CODE`) that `sources` name.
 
     Macros are followed.
 
@@ -151,25 +153,29 @@ def _task_modules(scan: gin_scan.Scan, sources: set[str]) -> Iterator[tuple[str,
       UserError: a function makes the name, so that it cannot be checked.
     """
     macros = scan.macros()
-    for binding in scan.bindings:
-        if binding.parameter != "module":
+    open_ends = [(b, b) for b in scan.bindings if _names_code(b)]
+    seen: set[str] = set()
+    while open_ends:
+        binding, user = open_ends.pop()
+        for macro in gin_scan.parts_of(binding.value, gin_scan.Macro):
+            if macro.name in macros.keys() - seen:
+                seen.add(macro.name)
+                open_ends.append((macros[macro.name], user))
+        if _source(binding.where) not in sources:
             continue
-        is_dataset = binding.selector.rpartition(".")[2] == "DatasetConfig"
-        seen: set[str] = set()
-        while (
-            isinstance(binding.value, gin_scan.Macro) and binding.value.name in macros.keys() - seen
-        ):
-            seen.add(binding.value.name)
-            binding = macros[binding.value.name]
-        if _source(binding.where) in sources:
-            # A model's `module` is one, of linen.
-            if is_dataset and isinstance(binding.value, gin_scan.Reference):
-                raise UserError(
-                    f"{binding.where}: the module that {binding.name} names is imported, so its "
-                    "name must stand there, and not a function that makes it."
-                )
-            if isinstance(binding.value, str):
-                yield binding.value, binding.where
+        # A model's `module` is one, of linen.
+        is_model = user.selector.rpartition(".")[2] not in _CODE
+        if not is_model and any(_references(binding.value)):
+            raise UserError(
+                f"{binding.where}: what {binding.name} names is run, so its name must stand there, "
+                "and not a function that makes it."
+            )
+        for name in gin_scan.parts_of(binding.value, str):
+            yield name, binding.where
+
+
+def _names_code(binding: gin_scan.Binding) -> bool:
+    return binding.parameter in _CODE.values()
 
 
 def _is_trusted(module: str, trusted: set[str]) -> bool:
@@ -211,10 +217,10 @@ class _Bundled:
             for binding in scan.bindings:
                 for reference in _references(binding.value):
                     self.references.add(_named(reference.selector, imports))
-        of_tasks = [b for b in bindings if b.parameter == "module"]
-        macros = {b.value.name for b in of_tasks if isinstance(b.value, gin_scan.Macro)}
-        of_tasks += [b for b in bindings if b.name in macros]
-        self.task_modules = {b.value for b in of_tasks if isinstance(b.value, str)}
+        naming = [b for b in bindings if _names_code(b)]
+        macros = {m.name for b in naming for m in gin_scan.parts_of(b.value, gin_scan.Macro)}
+        naming += [b for b in bindings if b.name in macros]
+        self.code = {name for b in naming for name in gin_scan.parts_of(b.value, str)}
 
 
 @functools.cache

@@ -26,6 +26,8 @@ ATTACKS = {
     "a job": "from ckl_jax.train import train\nt5.T5Config.dropout_rate = @train.train()",
     "tasks": "from t5x import utils\nutils.DatasetConfig.module = 'evil'",
     "tasks by a macro": "from t5x import utils\nA = 'evil'\nutils.DatasetConfig.module = %A",
+    "gin files of the Initial model": "from ckl_jax.papers.ckl import simulated\nA = 'run/evil.gin'\n"
+    "simulated.make_inputs.initial_gin_files = ('ckl_initial.gin', %A)",
     "included": "include 'more.gin'",
     "included through the bundled folder": "include '{up}/run/more.gin'",
     "hidden by another import of its name": "from evil import run as t5\n" + IMPORTS,
@@ -138,13 +140,17 @@ def test_a_linked_package_of_the_folder_is_its_own(folder, monkeypatch):
         gin_config.read([str(folder / "config.gin")])
 
 
-def test_no_function_makes_the_name_of_an_imported_module(folder):
+@pytest.mark.parametrize(
+    "parameter", ["utils.DatasetConfig.module", "simulated.make_inputs.initial_gin_files"]
+)
+def test_no_function_makes_the_name_of_what_is_run(folder, parameter):
     (folder / "config.gin").write_text(
         "from __gin__ import dynamic_registration\nfrom ckl_jax.train import configs\n"
-        "from t5x import utils\nutils.DatasetConfig.module = %A\nA = @evil/configs.path()\n"
+        "from t5x import utils\nfrom ckl_jax.papers.ckl import simulated\n"
+        f"{parameter} = (%A,)\nA = @evil/configs.path()\n"
         "evil/configs.path.folder = '.'\nevil/configs.path.name = 'evil'\n"
     )
-    with pytest.raises(UserError, match="config.gin, line 5: the module that A names is imported"):
+    with pytest.raises(UserError, match="config.gin, line 6: what A names is run, so its name"):
         gin_config.read([str(folder / "config.gin")])
 
 
