@@ -270,8 +270,10 @@ def _fill_in(command: Command, argv: list[str]) -> Callable[[], Any]:
             flag = f"--{name}" if f"--{name} " in help_text() else name.upper()
             raise UserError(f"the following arguments are required: {flag}; see '{prog} --help'.")
     for number in _huge(arguments):
-        i, word = next((i, w) for i, w in enumerate(argv) if str(number) in w)
-        flag = word.partition("=")[0] if word.startswith("--") else argv[i - 1]
+        # int() takes more than its own digits: 1_000, and those of other scripts.
+        words = enumerate(re.sub(r"\d", lambda d: str(int(d[0])), w.replace("_", "")) for w in argv)
+        i = next(i for i, word in words if str(number) in word)
+        flag = argv[i].partition("=")[0] if argv[i].startswith("--") else argv[i - 1]
         raise UserError(f"{flag} is {number}; give a number of at most 18 digits.")
     return functools.partial(function, **arguments)
 

@@ -224,6 +224,8 @@ def integers(weights):
         (integers, "as int32: only floating-point weights can be imported"),
         ("--vocab-size=99999999999999", "give at most 1,000,000 more"),
         (f"--vocab-size={'9' * 30}", "give a number of at most 18 digits"),
+        (f"--vocab-size={'9_' * 30}9", "--vocab-size is 9999999999"),
+        ("--vocab-size=" + "\N{FULLWIDTH DIGIT NINE}" * 30, "--vocab-size is 9999999999"),
         (f"--vocab-size={'9' * 6000}", "--vocab-size is '99999"),
     ],
 )
