@@ -6,6 +6,7 @@ until a model is queried.
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -489,7 +490,10 @@ def _study(runs: Runs) -> "Study":
 
     checks.require_type(Runs, runs=runs)
     several = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
-    return load_study(find_runs([getattr(run, "path", run) for run in several]))
+    study = load_study(find_runs([getattr(run, "path", run) for run in several]))
+    for note in study.notes:
+        warnings.warn(note, stacklevel=3)
+    return study
 
 
 @checks.typed

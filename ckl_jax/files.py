@@ -166,6 +166,26 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
+def folder_digest(path: str | os.PathLike) -> str | None:
+    """A digest by which copies of a checkpoint are known, without reading it whole.
+
+    Of the names, sizes and first bytes of its files, among them names drawn at random and the time
+    of writing: two checkpoints do not share it.
+
+    Returns:
+      32 hex digits; None if there is no such folder here.
+    """
+    root, digest = Path(path), hashlib.sha256()
+    if not root.is_dir():
+        return None
+    for file in sorted(p for p in root.rglob("*") if p.is_file()):
+        with open(file, "rb") as f:
+            first = f.read(4096)
+        name = file.relative_to(root).as_posix()
+        digest.update(f"{name} {file.stat().st_size} {len(first)}\n".encode() + first)
+    return digest.hexdigest()[:32]
+
+
 def refuse_existing(out: str | os.PathLike, overwrite: bool | None) -> None:
     """Refuses to write over a file or folder, unless `overwrite`; an empty folder is free.
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ckl_jax.analysis.rows import Run, Scored, base_of, initial_scores
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.rows import Run, Scored, added_to_initial, base_of, initial_scores
 from ckl_jax.errors import UserError
+from ckl_jax.files import folder_digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,33 +32,82 @@ class Base:
         # The base's own rows if it was probed, else the user's rows of step 0.
         return self.user.last if self.user is self.source else initial_scores(self.user)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether `scores` are of the base alone, without what a method added to it."""
+        return self.user is self.source or not added_to_initial(self.user)
+
+    @property
+    def digests(self) -> set[str]:
+        """What tells its checkpoints apart; of runs of earlier versions nothing may be known."""
+        if self.user is not self.source and (recorded := self.user.summary.get("base_digest")):
+            return {recorded}
+        paths = [self.path] if self.step else self.folder.glob("checkpoint_*")
+        return {digest for path in paths if (digest := folder_digest(path))}
+
     def is_same(self, other: "Base") -> bool:
         """Whether both are the same model, possibly as two copies."""
         if self.folder.resolve() == other.folder.resolve():
             # "" is the newest checkpoint, which may be either.
             return self.step == other.step or "" in (self.step, other.step)
         # Copies of one model in two folders: equal answers are the evidence that is left.
-        alike = bool(self.scores and other.scores) and _same_answers(self.scores, other.scores)
+        alike = _same_answers(self.scores or {}, other.scores or {})
         if self.source and other.source:
-            return alike
-        gone = [base for base in (self, other) if not base.folder.exists()]
-        return bool(gone) and (alike or self.folder.name == other.folder.name)  # one was moved
+            return bool(alike)
+        if self.folder.exists() and other.folder.exists():
+            return False
+        digests = [base.digests for base in (self, other)]
+        if all(digests):
+            return bool(alike or digests[0] & digests[1])
+        if alike is None or (alike is False and not (self.is_exact and other.is_exact)):
+            return self.folder.name == other.folder.name  # one was moved
+        return alike
 
 
-def _same_answers(a: dict[str, Scored], b: dict[str, Scored]) -> bool:
-    shared = set(a) & set(b)
-    return bool(shared) and all(_alike(a[p], b[p]) for p in shared)
+def _same_answers(a: dict[str, Scored], b: dict[str, Scored]) -> bool | None:
+    """Whether the same items have the same first answers, or losses where none was decoded.
+
+    None if the two share no items.
+    """
+    alike = [
+        _alike(a[probe], b[probe]) if a[probe].items == b[probe].items else None
+        for probe in a.keys() & b.keys()
+    ]
+    return None if not alike or None in alike else all(alike)
 
 
-def _alike(a: Scored, b: Scored) -> bool:
-    """Whether the same items have the same first answers, or losses where none was decoded."""
-    if a.items != b.items:
-        return False
+def _alike(a: Scored, b: Scored) -> bool | None:
     # Decoding is deterministic, so equal models answer alike on every item.
     if a.answered and b.answered:
         pairs = zip(a.rows, b.rows, strict=True)
         return all(x["predictions"][0] == y["predictions"][0] for x, y in pairs)
-    return bool(a.losses and b.losses) and np.allclose(a.losses.nll, b.losses.nll, rtol=1e-4)
+    if a.losses and b.losses:
+        return np.allclose(a.losses.nll, b.losses.nll, rtol=1e-4)
+    return None
+
+
+def stand_in_note(run: Run) -> list[str]:
+    """What to say where `initial_scores` of a run are not of its base alone."""
+    added = added_to_initial(run)
+    note = (
+        f"Initial is {labels.run_label(run.name)} before its first step, with {added:,} parameters "
+        "that the method added: the model that it started from was not probed."
+    )
+    return [note] * bool(added)
+
+
+def notes_on(runs: Sequence[Run], base: Base) -> list[str]:
+    """What to say of runs that have no more in common with `base` than the name of its folder."""
+    return [
+        f"{labels.run_label(run.name)} ({run.path}) says that it started from {found.path}, which "
+        f"is taken for a copy of {base.path}; the answers of the two do not show it."
+        for run in runs
+        for found in bases_of(run)
+        if found.folder.resolve() != base.folder.resolve() and found.is_same(base)
+        if not (
+            found.digests & base.digests or _same_answers(found.scores or {}, base.scores or {})
+        )
+    ]
 
 
 def bases_of(run: Run) -> list[Base]:

@@ -43,6 +43,11 @@ def method_label(key: str) -> str:
     return METHODS.get(key, key)
 
 
+def run_label(name: str) -> str:
+    """The label of a run's method, by its folder's name."""
+    return method_label(method_key(name))
+
+
 def color(key: str, position: int = 0) -> str:
     return COLORS.get(key) or _SPARE[position % len(_SPARE)]
 

@@ -16,6 +16,7 @@ kept + forgotten those that Initial knew, where there are no old answers.
 """
 
 import collections
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.bases import bases_of
+from ckl_jax.analysis.bases import bases_of, stand_in_note
 from ckl_jax.analysis.rows import Run, Scored, base_of, in_order, initial_scores
 from ckl_jax.analysis.sections import Section
 from ckl_jax.data.facts.ckl_files import BLANK
@@ -156,6 +157,8 @@ def _initial(run: Run) -> dict[str, Scored]:
             f"{run.path} has no rows of step 0 and does not say what it started from; give "
             "--initial MODEL_DIR."
         )
+    for note in stand_in_note(run):
+        warnings.warn(note, stacklevel=3)
     return scores
 
 

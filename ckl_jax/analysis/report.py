@@ -87,7 +87,8 @@ def write_report(
     tables = {"em": table, "f1": f1_table, "evaluations": evaluations, "notes": study.notes}
     main = section(table, title="Scores", anchor="scores")
     in_f1 = section(f1_table, title="Scores in F1", anchor="f1")
-    md = (dataclasses.replace(part, title="").markdown() for part in (main, in_f1))
+    noted = dataclasses.replace(main, notes=[*main.notes, *study.notes])
+    md = (dataclasses.replace(part, title="").markdown() for part in (noted, in_f1))
     sections = [
         main,
         *drawn.values(),

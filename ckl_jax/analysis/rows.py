@@ -19,7 +19,15 @@ from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import ANY_NUMBER, BadJson, os_errors, parse_json, read_json_object, read_jsonl
+from ckl_jax.files import (
+    ANY_NUMBER,
+    BadJson,
+    folder_digest,
+    os_errors,
+    parse_json,
+    read_json_object,
+    read_jsonl,
+)
 
 _NUMBER = (float, int)
 FIELDS = {
@@ -45,7 +53,7 @@ _COUNTS = (
     "added_parameters",
     "matmul_flops_per_step",
 )
-_TEXTS = ("run", "method", "base_checkpoint")
+_TEXTS = ("run", "method", "base_checkpoint", "base_digest")
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 # What tables and the ledger show of an item; numbers become columns of `Scored`.
 _KEPT = frozenset(
@@ -416,11 +424,19 @@ def base_of(run: Run) -> Run | None:
     base = Path(base)
     recorded = base.parent if base.name.startswith("checkpoint_") else base
     # Runs are often copied together to another folder; a namesake beside this run is then the base.
-    moved = () if recorded.exists() else (run.path.parent / recorded.name,)
+    beside = run.path.parent / recorded.name
+    moved = () if recorded.exists() or not _may_be_base(run, beside) else (beside,)
     for folder in (recorded, recorded / EVAL, *moved):
         if (folder / "probes").is_dir() and folder.resolve() != run.path.resolve():
             return Run.open(folder)
     return None
+
+
+def _may_be_base(run: Run, folder: Path) -> bool:
+    """Whether a folder has the checkpoint that the run started from, or nothing to know it by."""
+    digest = run.summary.get("base_digest")
+    held = [folder_digest(path) for path in folder.glob("checkpoint_*")]
+    return digest is None or not held or digest in held
 
 
 def training_flops(summary: Mapping[str, Any]) -> int | None:
@@ -439,15 +455,28 @@ def initial_scores(run: Run) -> dict[str, Scored] | None:
     start: a side network that is random at step 0 is not part of the base. They are left where the
     base was put to other items, or not at the checkpoint that the run started from.
     """
-    own, base = run.at(0) if 0 in run.files else None, base_of(run)
-    if base is not None:
-        name = Path(run.summary["base_checkpoint"]).name
-        step = int(name.removeprefix("checkpoint_")) if name.startswith("checkpoint_") else None
-        if step is None or step in base.steps:
-            scores = base.last if step is None else base.at(step)
-            if own is None or _same_items(own, scores):
-                return scores
-    return own
+    return _base_scores(run) or _first_scores(run)
+
+
+def added_to_initial(run: Run) -> int:
+    """How many parameters the method added to the model that `initial_scores` are of."""
+    return 0 if _base_scores(run) else run.summary.get("added_parameters", 0)
+
+
+def _first_scores(run: Run) -> dict[str, Scored] | None:
+    return run.at(0) if 0 in run.files else None
+
+
+def _base_scores(run: Run) -> dict[str, Scored] | None:
+    base, own = base_of(run), _first_scores(run)
+    if base is None:
+        return None
+    name = Path(run.summary["base_checkpoint"]).name
+    step = int(name.removeprefix("checkpoint_")) if name.startswith("checkpoint_") else None
+    if step is not None and step not in base.steps:
+        return None
+    scores = base.last if step is None else base.at(step)
+    return scores if own is None or _same_items(own, scores) else None
 
 
 def _same_items(a: Mapping[str, Scored], b: Mapping[str, Scored]) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.bases import Base, common_base
+from ckl_jax.analysis.bases import Base, common_base, notes_on, stand_in_note
 from ckl_jax.analysis.ledger import fact_states
-from ckl_jax.analysis.rows import NotProbed, Run, Scored, base_of, initial_scores
+from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 
@@ -103,15 +103,17 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
         except NotProbed as e:
             errors.append(e)
             # A demo that is still running: the finished runs are reported.
-            notes.append(f"{_label(folder.name)}: not probed yet, so it is left out.")
+            notes.append(f"{labels.run_label(folder.name)}: not probed yet, so it is left out.")
     if not runs:
         raise errors[0] if errors else UserError("No runs to report on; give their MODEL_DIRs.")
     unfinished = "not finished; its newest evaluation is shown."
-    notes += [f"{_label(run.name)}: {unfinished}" for run in runs if not run.summary]
+    notes += [f"{labels.run_label(run.name)}: {unfinished}" for run in runs if not run.summary]
     first = next((r for r in runs if _is_initial(r)), None)
     updated = [r for r in runs if r is not first]
     # Raises for runs of different Initial models: their gaps would not be comparable.
     base = common_base(updated, first)
+    if base is not None:
+        notes += notes_on(updated, base)
     if first is not None:
         initial = Entry("initial", first, first.last)
     else:
@@ -132,17 +134,8 @@ def _scores_before(
     by_size = sorted(runs, key=lambda run: run.summary.get("total_parameters", 0))
     for run in by_size:
         if scores := initial_scores(run):
-            added = run.summary.get("added_parameters", 0) if base_of(run) is None else 0
-            note = (
-                f"Initial is {_label(run.name)} before its first step, with {added:,} parameters "
-                "that the method added: the model that it started from was not probed."
-            )
-            return scores, [note] * bool(added)
+            return scores, stand_in_note(run)
     return None, []
-
-
-def _label(name: str) -> str:
-    return labels.method_label(labels.method_key(name))
 
 
 def tuned_study(run_dirs: Sequence[str | Path]) -> Study:

@@ -1,5 +1,6 @@
 """The files of a run other than its metrics: checkpoints with metadata, and a summary."""
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -13,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ckl_jax import __version__, files
-from ckl_jax.checkpoints.restore import is_remote
+from ckl_jax.checkpoints.restore import find_checkpoint, is_remote
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
@@ -165,7 +166,7 @@ class Saver:
                     **self._times(),
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
-                    "base_checkpoint": _absolute(run.checkpoint_cfg.restore.path),
+                    **_base(run.checkpoint_cfg.restore.path),
                     **({"best_step": self._store.best_step()} if chosen else {}),
                 },
             )
@@ -193,6 +194,15 @@ def describe(
         "frozen_paths": sorted(flatten(frozen)),
         "frozen_dtype": next((x.dtype.name for x in jax.tree.leaves(frozen)), "float32"),
     }
+
+
+def _base(path: str | None) -> dict[str, str | None]:
+    """What a run started from: its path, and what tells it apart where that is gone."""
+    digest = None
+    if path and not is_remote(path):
+        with contextlib.suppress(UserError, OSError):  # gone since, which is no matter by now
+            digest = files.folder_digest(find_checkpoint(path))
+    return {"base_checkpoint": _absolute(path), "base_digest": digest}
 
 
 def _absolute(path: str | None) -> str | None:

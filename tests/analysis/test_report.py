@@ -7,10 +7,13 @@ import warnings
 
 import pytest
 
-from ckl_jax.analysis import labels
+from ckl_jax import api
+from ckl_jax.analysis import labels, ledger
+from ckl_jax.analysis.bases import bases_of
 from ckl_jax.analysis.changes import date_table, pick_examples
 from ckl_jax.analysis.main_table import best, compute_table, fuar_tasks, section
 from ckl_jax.analysis.report import find_runs, write_report
+from ckl_jax.analysis.rows import Run
 from ckl_jax.analysis.sections import Section, compact
 from ckl_jax.analysis.seeds import compare_seeds, of_demos
 from ckl_jax.analysis.study import load_study
@@ -18,6 +21,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
+from ckl_jax.files import folder_digest
 from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run
 from tests.tiny import read_rows
@@ -205,9 +209,13 @@ def test_runs_on_different_items_are_refused(demo, tmp_path):
         load_study([demo / "initial", other])
 
 
-def _rebase(run, base):
+def _set(run, **changes):
     summary = json.loads((run / "summary.json").read_text())
-    (run / "summary.json").write_text(json.dumps({**summary, "base_checkpoint": str(base)}))
+    (run / "summary.json").write_text(json.dumps({**summary, **changes}))
+
+
+def _rebase(run, base):
+    _set(run, base_checkpoint=str(base))
 
 
 def test_runs_of_different_initial_models_are_refused(tmp_path):
@@ -223,6 +231,37 @@ def test_runs_of_different_initial_models_are_refused(tmp_path):
     _rebase(b / "lora", tmp_path / "gone" / "other")
     with pytest.raises(UserError, match="gone/other, but .*0/initial is another Initial model"):
         load_study([a / "initial", b / "lora"])
+    # Where both are gone, a name in common is no evidence against answers that differ.
+    for demo in (a, b):
+        shutil.rmtree(demo / "initial")
+    _rebase(a / "lora", tmp_path / "x" / "initial")
+    _rebase(b / "lora", tmp_path / "z" / "initial")
+    with pytest.raises(UserError, match="z/initial, but .*0/lora started from .*x/initial"):
+        load_study([a / "lora", b / "lora"])
+    _not_probed(b / "lora", 300_000, tmp_path / "z" / "initial")  # a random side network?
+    assert load_study([a / "lora", b / "lora"]).notes == (
+        f"LoRA ({b}/lora) says that it started from {tmp_path}/z/initial, which is taken for a "
+        f"copy of {tmp_path}/x/initial; the answers of the two do not show it.",
+    )
+    for demo, digest in ((a, "12"), (b, "34")):  # of the checkpoints that they started from
+        _set(demo / "lora", base_digest=digest)
+    with pytest.raises(UserError, match="z/initial, but .*0/lora started from .*x/initial"):
+        load_study([a / "lora", b / "lora"])
+    _set(b / "lora", base_digest="12")
+    assert not load_study([a / "lora", b / "lora"]).notes
+
+
+def test_a_namesake_beside_a_run_is_its_base_if_it_holds_that_checkpoint(tmp_path):
+    demo = make_demo(tmp_path, ("initial", "lora"))
+    checkpoint = demo / "initial" / "checkpoint_4"
+    checkpoint.mkdir()
+    (checkpoint / "manifest").write_text("of another model")
+    _rebase(demo / "lora", tmp_path / "gone" / "initial")
+    assert bases_of(Run.open(demo / "lora"))[0].source
+    _set(demo / "lora", base_digest=folder_digest(checkpoint))
+    assert bases_of(Run.open(demo / "lora"))[0].source
+    (checkpoint / "manifest").write_text("of one model")
+    assert not bases_of(Run.open(demo / "lora"))[0].source
 
 
 def test_a_copy_of_a_demo_and_a_second_phase_have_one_initial_model(tmp_path):
@@ -237,10 +276,10 @@ def test_a_copy_of_a_demo_and_a_second_phase_have_one_initial_model(tmp_path):
         assert len(found.methods) == 2
 
 
-def _not_probed(run, added):
+def _not_probed(run, added, base="/gone/hf/checkpoint_0"):
     """As if the model that a run started from had not been probed."""
     summary = json.loads((run / "summary.json").read_text())
-    summary |= {"base_checkpoint": "/gone/hf/checkpoint_0", "added_parameters": added}
+    summary |= {"base_checkpoint": str(base), "added_parameters": added}
     summary["total_parameters"] += added
     (run / "summary.json").write_text(json.dumps(summary))
 
@@ -265,7 +304,14 @@ def test_a_random_side_network_is_no_part_of_initial(tmp_path):
         assert "before its first step" not in initial(*order)[1]
     scores, notes = initial(adapter)
     assert not scores.any()
-    assert "K-Adapter (k=2) before its first step, with 300,000 parameters" in notes
+    told = "K-Adapter (k=2) before its first step, with 300,000 parameters"
+    assert told in notes
+    write_report([adapter], tmp_path / "report")
+    assert told in (tmp_path / "report" / "table.md").read_text()
+    with pytest.warns(UserWarning, match=re.escape(told)):
+        ledger.rows(adapter)
+    with pytest.warns(UserWarning, match=re.escape(told)):
+        api.compare([adapter])
 
 
 STRANGERS = (

@@ -26,8 +26,8 @@ ATTACKS = {
     "a job": "from ckl_jax.train import train\nt5.T5Config.dropout_rate = @train.train()",
     "tasks": "from t5x import utils\nutils.DatasetConfig.module = 'evil'",
     "tasks by a macro": "from t5x import utils\nA = 'evil'\nutils.DatasetConfig.module = %A",
-    "gin files of the Initial model": "from ckl_jax.papers.ckl import simulated\nA = 'run/evil.gin'\n"
-    "simulated.make_inputs.initial_gin_files = ('ckl_initial.gin', %A)",
+    "gin files of the Initial model": "from ckl_jax.papers.ckl import simulated\n"
+    "A = 'run/evil.gin'\nsimulated.make_inputs.initial_gin_files = ('ckl_initial.gin', %A)",
     "included": "include 'more.gin'",
     "included through the bundled folder": "include '{up}/run/more.gin'",
     "hidden by another import of its name": "from evil import run as t5\n" + IMPORTS,

@@ -15,6 +15,7 @@ from ckl_jax.data.facts.ckl_files import CsvFormat
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.files import folder_digest
 from ckl_jax.models.decoding import Decoded, beam_search
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.probes.answering import EncoderDecoderGenerator
@@ -120,7 +121,9 @@ def test_what_is_evaluated_has_the_type_that_is_asked_for(trained, tmp_path, mon
 
 def test_phases_count_on(trained):
     assert phase_from(None) == 0 and phase_from(str(trained)) == 1
-    assert json.loads((trained / "summary.json").read_text())["phase"] == 1
+    summary = json.loads((trained / "summary.json").read_text())
+    assert summary["phase"] == 1
+    assert summary["base_digest"] == folder_digest(find_checkpoint(summary["base_checkpoint"]))
     assert read_rows(trained / "probes" / "rows_000024.jsonl")[0]["phase"] == 1
 
 
