@@ -106,7 +106,7 @@ def bootstrap(
     """Perplexities [M, B] of resampled facts; all M models share the resamples.
 
     What is resampled is what the formula averages over: facts, or the batches of
-    `batch_mean_legacy`.
+    `batch_mean_legacy`, that have a token that counts. One alone does not vary: NaN.
 
     Raises:
       UserError: as `perplexity`, or the models were not put to the same facts.
@@ -116,6 +116,8 @@ def bootstrap(
         raise UserError(
             "The models were put to different numbers of facts; probe all with the same files."
         )
+    if found[0][0].shape[1] < 2:
+        return np.full((len(models), samples), np.nan)
     # [M * K, N] together: one draw of facts for all models and all parts of the formula.
     means = bootstrap_means(np.concatenate([units for units, _ in found]), samples, seed)
     means = means.reshape(len(models), -1, samples)

@@ -1,5 +1,6 @@
 """Perplexity of words in running text, relative to Initial: Figure 2, also as a table."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ def section(table: Table) -> Section:
         [
             f"{labels.method_label(run)}, {task}, {group.replace('_', ' ')}",
             f"{x['value']:.3f}",
-            f"{x['low']:.3f} to {x['high']:.3f}",
+            "of one text" if math.isnan(x["low"]) else f"{x['low']:.3f} to {x['high']:.3f}",
             x["model"],
             x["initial"],
         ]

@@ -9,6 +9,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_jsonl
 from ckl_jax.papers.temporalwiki.analysis.text_losses import (
+    FORMULAS,
     as_columns,
     ratios,
     read_losses,
@@ -65,6 +66,52 @@ def test_ratios_pair_the_rows_of_both_models():
         assert (x["value"], x["low"], x["high"]) == pytest.approx((math.exp(-0.1),) * 3)
     with pytest.raises(UserError, match="different rows .all of diffset"):
         ratios(as_columns(make_rows(seed=1)), theirs)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_intervals_are_those_of_texts_that_have_the_group(formula):
+    """Against resamples drawn here; the model's gain differs from text to text."""
+    theirs = make_rows()
+    ours = [
+        {
+            **row,
+            "losses": {k: [x - 0.02 * row["row"] * n, n] for k, (x, n) in row["losses"].items()},
+        }
+        for row in theirs
+    ]
+    found = ratios(as_columns(ours), as_columns(theirs), formula, samples=4000)["diffset"]
+    values = np.array(
+        [
+            [a["losses"]["proper_nouns"][0], *b["losses"]["proper_nouns"]]
+            for a, b in zip(ours, theirs, strict=True)
+            if a["task"] == "diffset"
+        ]
+    )
+    if formula == "token_micro":
+        units = values[values[:, 2] > 0]
+    else:
+        sums = values.reshape(-1, 4, 3).sum(1)
+        sums = sums[sums[:, 2] > 0]
+        units = np.column_stack([sums[:, :2] / sums[:, 2:], np.ones(len(sums))])
+    drawn = units[np.random.default_rng(5).integers(len(units), size=(4000, len(units)))].sum(1)
+    expected = np.percentile(np.exp((drawn[:, 0] - drawn[:, 1]) / drawn[:, 2]), [2.5, 97.5])
+    x = found["proper_nouns"]
+    np.testing.assert_allclose([x["low"], x["high"]], expected, rtol=0.03)
+    assert x["low"] < x["value"] - 0.02 < x["high"] - 0.04
+
+
+def test_one_text_with_the_group_has_no_interval(tmp_path, capsys):
+    rows = make_rows(n=6)
+    for row in rows:
+        if row["row"] != 5:
+            row["losses"]["proper_nouns"] = [0.0, 0]
+    x = ratios(as_columns(rows), as_columns(rows))["rest"]["proper_nouns"]
+    assert x["value"] == 1.0 and math.isnan(x["low"]) and math.isnan(x["high"])
+    for name in ("initial", "lora"):
+        write_jsonl(tmp_path / name / "proper_nouns" / "rows_000003.jsonl", rows)
+    runs = ["proper-nouns", f"{tmp_path}/lora", "--initial", f"{tmp_path}/initial"]
+    assert ckl.main([*runs, "--out", f"{tmp_path}/out"]) == 0
+    assert "LoRA, rest, proper nouns  1.000  of one text" in capsys.readouterr().out
 
 
 def test_bad_losses_are_named(tmp_path):
