@@ -209,8 +209,12 @@ class EventFile:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads all files of a folder whose name has "tfevents", in alphabetical order:
-        # by nanoseconds, so a resumed run's file comes after the older ones.
-        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        # by nanoseconds, so a resumed run's file comes after the older ones. The clock may have
+        # been set back since.
+        numbers = [p.name.split(".")[3] for p in folder.glob("events.out.tfevents.*.*")]
+        after = [int(number) + 1 for number in numbers if number.isdecimal()]
+        now = max([time.time_ns(), *after])
+        name = f"events.out.tfevents.{now}.{socket.gethostname()}.{os.getpid()}"
         self._writer = RecordWriter(open(folder / name, "wb"))  # noqa: SIM115
         # TensorBoard expects this record first.
         self._add(self._event(file_version="brain.Event:2"))

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -44,13 +45,16 @@ def test_rows_and_events_by_split(tmp_path):
     assert events(tmp_path / "inference_eval/invariant_lama") == {"em": [(2, 0.25)]}
 
 
-def test_resuming_writes_no_row_twice(tmp_path):
+@pytest.mark.parametrize("clock", [1, -86_400])  # set back by a day, say
+def test_resuming_writes_no_row_twice(clock, tmp_path, monkeypatch):
     with MetricWriter(tmp_path) as w:
         for step in range(1, 6):
             w.write("train", step, {"loss": float(step)})
         w.write("eval", 3, {"em": 1.0})
     with open(tmp_path / "metrics.jsonl", "a") as f:
         f.write('{"step": 3, "spl')
+    then = time.time_ns() + clock * 10**9
+    monkeypatch.setattr(metrics_log.time, "time_ns", lambda: then)
     with MetricWriter(tmp_path, resume_step=3) as w:
         w.write("eval", 3, {"em": 1.0, "f1": 0.5})
         for step in range(4, 7):
