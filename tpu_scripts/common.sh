@@ -21,7 +21,8 @@ options, the same for create, setup, run, logs and delete (or by the variable in
                      (default gcs; "gcs,seqio"; "" for neither)
   --send PATH        setup sends this folder or file of yours to the home folder of every host,
                      where run starts commands: gin files, task modules, vocabularies. Repeatable
-  --attempts N       how often run makes a preempted TPU again (default 100)
+  --attempts N       how often run makes a preempted TPU again, and asks again for one that the
+                     cloud then refuses (default 100)
   --stop             run: stop what runs, which saves, instead of starting a command
   --worker N         logs: which host (default 0), of the slice --slice N (default 0)
   --lines N          logs: how many lines (default 50)
@@ -84,7 +85,7 @@ parse_arguments() {
   NAME=${TPU_NAME:-} ZONE=${TPU_ZONE:-} PROJECT=${TPU_PROJECT:-}
   TYPE=${TPU_TYPE:-} RUNTIME=${TPU_RUNTIME:-}
   TIER=spot DRY_RUN=0 FOLLOW=0 STOP=0 ATTEMPTS=100 WORKER=0 LINES_SHOWN=50 COMMAND=() EXTRAS=gcs SEND=()
-  SLICES=1 SLICE=0 NETWORK='' SUBNETWORK='' INTERNAL='' ACCOUNT='' PATIENT=0
+  SLICES=1 SLICE=0 NETWORK='' SUBNETWORK='' INTERNAL='' ACCOUNT='' PATIENT=0 PREEMPTIONS=0 REFUSALS=0
   SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
   while (($#)); do
     case "$1" in
@@ -224,6 +225,8 @@ runtime_of_type() {
   esac
 }
 
+give_back() { delete_tpu || refused "$NAME could not be deleted; see above"; }
+
 delete_tpu() { tpus queued-resources delete "$NAME" --force --quiet; }
 
 request_tpu() {
@@ -235,8 +238,14 @@ request_tpu() {
   [[ -z $SUBNETWORK ]] || how+=("--subnetwork=$SUBNETWORK")
   [[ -z $INTERNAL ]] || how+=(--internal-ips)
   [[ -z $ACCOUNT ]] || how+=("--service-account=$ACCOUNT")
-  tpus queued-resources create "$NAME" "${how[@]}"
-  MADE=1
+  tpus queued-resources create "$NAME" "${how[@]}" && MADE=1
+}
+
+# What the cloud refuses ends the script; once a TPU has been preempted it is asked again, --attempts
+# times at most, since nobody may be watching any more.
+refused() {
+  ((PREEMPTIONS && REFUSALS++ < ATTEMPTS)) || fail "$1."
+  say "$1; asking again."
 }
 
 # Whether the TPU can run a command now.
@@ -272,18 +281,20 @@ ensure_tpu() {
     [[ $queued$node == "$last" ]] || say "$NAME: request $queued${node:+, TPU $node}"
     last=$queued$node
     case "$queued/$node" in
-      ACTIVE/READY) return ;;
-      NONE/) request_tpu ;;
+      ACTIVE/READY)
+        REFUSALS=0
+        return
+        ;;
+      NONE/) request_tpu || refused "$NAME could not be asked for; see above" ;;
       FAILED/)
-        ((MADE)) && fail "the request for $NAME failed; see gcloud compute tpus queued-resources" \
-          "describe $NAME, then delete.sh."
-        delete_tpu
+        ((!MADE)) || refused "the request for $NAME failed; see gcloud compute tpus queued-resources describe $NAME, then delete.sh"
+        give_back
         ;;
       ACTIVE/NONE)
         refuse_other_slices
-        delete_tpu
+        give_back
         ;;
-      SUSPENDED/ | ACTIVE/PREEMPTED | ACTIVE/TERMINATED | ACTIVE/STOPPED) delete_tpu ;;
+      SUSPENDED/ | ACTIVE/PREEMPTED | ACTIVE/TERMINATED | ACTIVE/STOPPED) give_back ;;
       *) ;; # it waits, is being made, or is being taken away
     esac
     ((DRY_RUN)) && return

@@ -90,11 +90,11 @@ if ((DRY_RUN)); then
   exit
 fi
 shopt -s lastpipe # new_lines remembers
-attempt=0 begun=0 tries=0 code=''
+begun=0 tries=0 code=''
 while true; do
   # Its own failure, a lost connection, or was the TPU taken away?
   if [[ -n $code ]] && ! is_ready; then
-    ((attempt++ < ATTEMPTS)) || fail "$NAME was preempted $attempt times; giving up."
+    ((PREEMPTIONS++ < ATTEMPTS)) || fail "$NAME was preempted $PREEMPTIONS times; giving up."
     say "$NAME was preempted (exit code $code); making it again."
     begun=0 tries=0 code=''
   fi

@@ -12,7 +12,7 @@ _OWN = ("TPU_", "SLURM_", "JAX_", "CUDA_")  # what the scripts read, or their ch
 
 # One line a call, arguments apart by \x1f. `describe` and `ssh` answer with the next line of a
 # file, and with the last one for ever. What is asked for or deleted changes the answer at once.
-# An exit code 255 is a connection that is lost. Where there are folders in `hosts/`, what is sent
+# A `create` or `delete` other than 0 is why the cloud refuses it. An exit code 255 is a connection that is lost. Where there are folders in `hosts/`, what is sent
 # by ssh is run in each; with `drop` the connection to them is lost so many seconds after they
 # have printed, once.
 _GCLOUD = r"""#!/usr/bin/env bash
@@ -33,6 +33,9 @@ describe() {
     ERROR*) printf '%b\n' "$1" >&2; exit 1 ;;
     *) echo "$1" ;;
   esac
+}
+refuse() {
+  if [[ $1 != 0 ]]; then echo "ERROR: (gcloud.compute.tpus) $1" >&2; exit 1; fi
 }
 on_hosts() {
   local pids=() host
@@ -56,11 +59,14 @@ case "$*" in
   *"queued-resources describe"*) describe "$(next queued)" "$5" queuedResources ;;
   *"tpu-vm describe"*) describe "$(next node)" "$5" nodes ;;
   *"queued-resources create"*)
+    refuse "$(next create)"
     if [[ -s $here/after_create ]]; then cp "$here/after_create" "$here/queued"; fi
     rm -f "$here/run"
     touch "$here/bare"
     echo READY >"$here/node" ;;
-  *"queued-resources delete"*) echo NONE >"$here/queued" ;;
+  *"queued-resources delete"*)
+    refuse "$(next delete)"
+    echo NONE >"$here/queued" ;;
   *"tpu-vm ssh"*"--command="*)
     for command in "$@"; do [[ $command != --command=* ]] || break; done
     command=${command#--command=}
@@ -92,6 +98,8 @@ esac
 """
 _ANSWERS = {
     "queued": ["NONE"],
+    "create": ["0"],
+    "delete": ["0"],
     "after_create": ["ACTIVE"],
     "node": ["READY"],
     "before": ["0"],

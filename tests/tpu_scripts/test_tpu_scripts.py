@@ -465,6 +465,32 @@ def test_run_ends_with_the_failure_of_the_command(cloud):
     assert cloud.did() == ["ssh"] * 4
 
 
+@pytest.mark.parametrize("what, told", [("create", "asked for"), ("delete", "deleted")])
+def test_what_the_cloud_refuses_after_a_preemption_is_asked_again(cloud, what, told):
+    """Nobody may be watching by then; whoever asks for the first time is."""
+    refusals = ["UNAVAILABLE: try later", "RESOURCE_EXHAUSTED: none left"]
+    cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED", "0"], **{what: [*refusals, "0"]})
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"pod could not be {told}; see above; asking again.") == 2
+    cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED", "0"], **{what: refusals})
+    done = cloud.run("run.sh", *FULL, "--attempts=3", *TRAIN)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.endswith(f"{refusals[1]}\nrun.sh: pod could not be {told}; see above.\n")
+    assert done.stderr.count("asking again") == 3
+    cloud.gcloud(queued=["SUSPENDED"], **{what: refusals})
+    done = cloud.run("create.sh", *FULL)
+    assert (done.returncode, done.stderr.count("asking again")) == (2, 0)
+
+
+def test_a_request_that_fails_after_a_preemption_is_made_again(cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED"], after_create=["FAILED"])
+    done = cloud.run("run.sh", *FULL, "--attempts=3", *TRAIN)
+    assert done.returncode == 2 and done.stderr.count("asking again") == 3
+    # That of the preempted TPU, then those that failed.
+    assert cloud.did().count("delete") == 4 and cloud.did().count("create") == 4
+
+
 def test_run_gives_up_after_so_many_preemptions(cloud):
     cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED"])
     done = cloud.run("run.sh", *FULL, "--attempts=1", *TRAIN)
