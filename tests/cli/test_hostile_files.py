@@ -286,6 +286,8 @@ WRITERS = {
     "data rows --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents/manifest.json",
     "data dated --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents.jsonl",
     "data kilt --size tiny --out OUT": "nq-dev-kilt.jsonl",
+    "data dated --documents DOCUMENTS --vocabulary VOCABULARY --out OUT ": "targets.offsets",
+    "data prepare --dir CKL --out OUT --vocab-size 700": "tasks/d0/inputs.offsets",
     "data dumps --size tiny --months 2 --out OUT": "notes.txt",
     "data dumps --size tiny --months 2 --out OUT --dry-run": "notes.txt",
     "data quiz --size tiny --out OUT": "P19.jsonl",

@@ -12,7 +12,8 @@ _OWN = ("TPU_", "SLURM_", "JAX_", "CUDA_")  # what the scripts read, or their ch
 
 # One line a call, arguments apart by \x1f. `describe` and `ssh` answer with the next line of a
 # file, and with the last one for ever. What is asked for or deleted changes the answer at once.
-# A `create` or `delete` other than 0 is why the cloud refuses it. An exit code 255 is a connection that is lost. Where there are folders in `hosts/`, what is sent
+# A `create` or `delete` other than 0 is why the cloud refuses it.
+# An exit code 255 is a connection that is lost. Where there are folders in `hosts/`, what is sent
 # by ssh is run in each; with `drop` the connection to them is lost so many seconds after they
 # have printed, once.
 _GCLOUD = r"""#!/usr/bin/env bash

@@ -158,8 +158,14 @@ def is_ours(directory: str | os.PathLike) -> bool:
     with os_errors(directory, "read"):
         return not os.path.lexists(directory) or (
             directory.is_dir()
-            and (not any(directory.iterdir()) or any(directory.glob("*.offsets")))
+            and (not any(directory.iterdir()) or any(map(_has_row, directory.glob("*.offsets"))))
         )
+
+
+def _has_row(offsets: Path) -> bool:
+    """Whether a file holds what its name says: numbers of eight bytes, the first of them 0."""
+    with open(offsets, "rb") as f:
+        return f.read(8) == bytes(8) and offsets.stat().st_size % 8 == 0
 
 
 def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:

@@ -89,6 +89,10 @@ def prepare_ckl(
         raise UserError("Packed rows need lengths: give those of inputs and of targets.")
     directory, out = Path(directory), Path(out)
     sources = _sources(directory, corpora)
+    tasks = {name: out / "tasks" / name for name in sources}
+    if not replace:
+        for folder in tasks.values():
+            _refuse_foreign(folder)
     digests = {name: sha256(path) for name, path in sources.items()}
     if vocabulary is None:
         chosen = [n for n in vocabulary_corpora if n in sources] or list(sources)
@@ -103,7 +107,6 @@ def prepare_ckl(
         vocabulary = _opened(Path(vocabulary), extra_ids)
     if legacy_spacing:
         vocabulary = Vocabulary(vocabulary.path, extra_ids, legacy_spacing)
-    tasks = {name: out / "tasks" / name for name in sources}
     metas = {
         n: _meta(n, path, digests[n], vocabulary, lengths, packed) for n, path in sources.items()
     }
@@ -243,13 +246,17 @@ def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> 
     )
 
 
-def _refuse_task(directory: Path, meta: dict[str, Any]) -> None:
-    """Raises `UserError` if a task may not be written there: see `is_ours`, `_refuse_other`."""
+def _refuse_foreign(directory: Path) -> None:
     if not is_ours(directory):
         raise UserError(
             f"{directory} holds something that is not a cached task; choose another folder, or add "
             "--overwrite."
         )
+
+
+def _refuse_task(directory: Path, meta: dict[str, Any]) -> None:
+    """Raises `UserError` if a task may not be written there: see `is_ours`, `_refuse_other`."""
+    _refuse_foreign(directory)
     _refuse_other(directory, _held(directory), meta)
 
 

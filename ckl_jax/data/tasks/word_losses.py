@@ -120,6 +120,11 @@ class DumpWriter:
                     f"{folder} was begun with other settings ({', '.join(changed)}); choose "
                     "another folder, or delete it."
                 )
+        elif (self.folder / ABOUT).exists():
+            try:
+                read_about(self.folder)
+            except UserError as e:
+                raise UserError(f"{e} It is kept: choose another folder, or remove it.") from e
         for path, _, first in _shards(self.folder):
             if first >= resume_at:
                 with os_errors(path):

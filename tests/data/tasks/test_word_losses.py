@@ -60,6 +60,14 @@ def test_a_stopped_run_goes_on_behind_what_it_kept(tmp_path):
         DumpWriter(tmp_path / "b", {"model": "n"}, resume_at=10)
 
 
+@pytest.mark.parametrize("theirs", ["mine", '{"format": "mine"}', "[]"])
+def test_a_file_of_others_in_place_of_the_record_stays(theirs, tmp_path):
+    (tmp_path / "dump.json").write_text(theirs)
+    with pytest.raises(UserError, match="dump.json.* It is kept: choose another folder"):
+        DumpWriter(tmp_path, {"model": "m"})
+    assert (tmp_path / "dump.json").read_text() == theirs
+
+
 def test_a_gap_and_damage_are_found(tmp_path):
     with pytest.raises(UserError, match="holds no dump"):
         next(read_dump(tmp_path))
