@@ -155,7 +155,7 @@ def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sec
     headers += [f"{a}-{b} %" for a, b in itertools.pairwise(limits)]
     rows = [
         [probe, corpus, mine["items"], mine["exact"]]
-        + [f"{100 * count / mine['items']:.0f}" for count in mine["near"]]
+        + [f"{100 * count / max(1, mine['items']):.0f}" for count in mine["near"]]
         for probe, corpora in found.items()
         for corpus, mine in corpora.items()
     ]

@@ -37,8 +37,16 @@ FIELDS = {
     "epoch": int,
     "em": int,
     "f1": _NUMBER,
-    "predictions": list,
-    "answers": list,
+    "predictions": [str],
+    "answers": [str],
+}
+# Fields that a row may lack, or have null; "*" is any name.
+_OPTIONAL = {
+    **dict.fromkeys(("relation", "date", "input", "kind", "class", "interval", "metric"), str),
+    **dict.fromkeys(("em_old", "hit_rank", "beams", "score"), _NUMBER),
+    "old_answers": [str],
+    "groups": {"*": str},
+    "overlap": {"*": {"items": int, "exact": int, "near": [int]}},
 }
 # Of a row that says what a fact cost (`probes.facts`); it may have no answer.
 LOSS_FIELDS = {"nll": _NUMBER, "tokens": int, "object_nll": _NUMBER, "object_tokens": int}
@@ -136,10 +144,15 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
       UserError: the record of the probe is malformed, or names columns that rows lack.
     """
 
-    def column(name: str, default: float = 0) -> np.ndarray:
-        return np.array([row.get(name, default) for row in rows], dtype=np.float64)
-
     probe = _probe_of(rows, path)
+
+    def column(name: str, default: float = 0) -> np.ndarray:
+        try:
+            return np.array([row.get(name, default) for row in rows], dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as e:
+            said = f"{path}: {name!r} of a row of {probe.name} is not a number ({e})"
+            raise UserError(f"{said}; run the probes again.") from e
+
     # Only UpdatedLAMA has old answers; elsewhere the column would be all 0.
     has_old = any(row.get("old_answers") for row in rows)
     shown = {n: column(n, np.nan) for n in probe.columns if n != "em_old" or has_old}
@@ -187,15 +200,29 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(_json_lines(path), 1):
         if not isinstance(row, dict):
             raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
-        for name, kind in _fields(row).items():
-            if not isinstance(row.get(name), kind):
+        present = {n: x for n, x in _OPTIONAL.items() if row.get(n) is not None}
+        for name, kind in (_fields(row) | present).items():
+            if not _fits(row.get(name), kind):
                 what = "is missing" if name not in row else f"has the value {row[name]!r}"
                 raise UserError(
                     f"{path}, row {number}: the field {name!r} {what}; run the probes again."
                 )
-        if not row.get("predictions", True):
-            raise UserError(f"{path}, row {number}: no predictions; run the probes again.")
+        for name in ("predictions", "answers"):
+            if not row.get(name, True):
+                raise UserError(f"{path}, row {number}: no {name}; run the probes again.")
         yield row
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON has the types of `FIELDS`, or of a value in it."""
+    match kind:
+        case [each]:
+            return isinstance(value, list) and all(_fits(x, each) for x in value)
+        case {"*": each}:
+            return isinstance(value, dict) and all(_fits(x, each) for x in value.values())
+        case dict():
+            return isinstance(value, dict) and all(_fits(value.get(n), x) for n, x in kind.items())
+    return isinstance(value, kind)
 
 
 def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:

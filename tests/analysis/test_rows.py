@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ckl_jax.analysis.rows import Run, base_of, initial_scores, read_rows
+from ckl_jax.analysis.rows import Run, as_columns, base_of, initial_scores, read_rows
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from tests.analysis.helpers import PROBES, make_rows, make_run
@@ -74,6 +74,11 @@ def test_the_initial_scores_are_the_own_rows_of_step_0_or_those_of_the_base(demo
         (lambda row: row.pop("em"), "row 2: the field 'em' is missing"),
         (lambda row: row.update(f1="1"), "row 2: the field 'f1' has the value '1'"),
         (lambda row: row.update(predictions=[]), "row 2: no predictions"),
+        (lambda row: row.update(answers=[3]), "row 2: the field 'answers' has the value"),
+        (lambda row: row.update(em_old=""), "row 2: the field 'em_old' has the value ''"),
+        (lambda row: row.update(groups=3), "row 2: the field 'groups' has the value 3"),
+        (lambda row: row.update(groups={"a": 3}), "row 2: the field 'groups' has the value"),
+        (lambda row: row.update(overlap={"d1": {"items": 1}}), "row 2: the field 'overlap' has"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, change, message):
@@ -83,6 +88,12 @@ def test_a_bad_row_is_named(tmp_path, change, message):
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     with pytest.raises(UserError, match=message):
         list(read_rows(path))
+
+
+def test_a_number_beyond_all_numbers_is_named(tmp_path):
+    rows = make_rows("vanilla", (0.5,) * 5, step=1, epoch=1, sizes={"new_lama": 3})
+    with pytest.raises(UserError, match="rows: 'em' of a row of new_lama is not a number"):
+        as_columns([*rows[:2], {**rows[2], "em": 10**400}])
 
 
 @pytest.mark.parametrize(
