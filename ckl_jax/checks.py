@@ -196,6 +196,32 @@ def require_lengths_of(probes: Iterable[str], minimum: int, **values: Any) -> No
             require_int(minimum, **{f"{name}[{probe!r}]": length})
 
 
+def require_fields(where: str, row: Mapping[str, Any], kinds: Mapping[str, Any], do: str) -> None:
+    """Raises `UserError` for a JSON object that lacks a field or has one of another type.
+
+    Args:
+      where: file, and line if it has several.
+      kinds: {field: type, tuple of types, [kind of each element], {"*": kind of each value}, or
+        {field: kind}}.
+      do: what to do about it.
+    """
+    for name, kind in kinds.items():
+        if not _fits(row.get(name), kind):
+            what = "is missing" if name not in row else f"has the value {row[name]!r}"
+            raise UserError(f"{where}: the field {name!r} {what}; {do}.")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    match kind:
+        case [each]:
+            return isinstance(value, list) and all(_fits(x, each) for x in value)
+        case {"*": each}:
+            return isinstance(value, dict) and all(_fits(x, each) for x in value.values())
+        case dict():
+            return isinstance(value, dict) and all(_fits(value.get(n), x) for n, x in kind.items())
+    return isinstance(value, kind)
+
+
 _MODULE = re.compile(r"\b(collections\.abc|typing|os)\.")
 
 

@@ -201,28 +201,12 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
         if not isinstance(row, dict):
             raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
         present = {n: x for n, x in _OPTIONAL.items() if row.get(n) is not None}
-        for name, kind in (_fields(row) | present).items():
-            if not _fits(row.get(name), kind):
-                what = "is missing" if name not in row else f"has the value {row[name]!r}"
-                raise UserError(
-                    f"{path}, row {number}: the field {name!r} {what}; run the probes again."
-                )
+        where, fields = f"{path}, row {number}", _fields(row) | present
+        checks.require_fields(where, row, fields, "run the probes again")
         for name in ("predictions", "answers"):
             if not row.get(name, True):
-                raise UserError(f"{path}, row {number}: no {name}; run the probes again.")
+                raise UserError(f"{where}: no {name}; run the probes again.")
         yield row
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of JSON has the types of `FIELDS`, or of a value in it."""
-    match kind:
-        case [each]:
-            return isinstance(value, list) and all(_fits(x, each) for x in value)
-        case {"*": each}:
-            return isinstance(value, dict) and all(_fits(x, each) for x in value.values())
-        case dict():
-            return isinstance(value, dict) and all(_fits(value.get(n), x) for n, x in kind.items())
-    return isinstance(value, kind)
 
 
 def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -88,7 +88,8 @@ class Item:
 
     @classmethod
     def of(cls, row: Mapping) -> "Item":
-        return cls(**{**row, "candidates": tuple(row["candidates"])})
+        names = (field.name for field in dataclasses.fields(cls))
+        return cls(**{name: row[name] for name in names} | {"candidates": tuple(row["candidates"])})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ from ckl_jax.errors import UserError, if_missing
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
-from ckl_jax.updates import facts_file, item_review, items, new_text, scores, training
+from ckl_jax.updates import facts_file, item_review, items, new_text, records, scores, training
 from ckl_jax.updates.registry import Registry
 from ckl_jax.updates.settings import Update
 
@@ -111,7 +111,7 @@ def describe(settings: Update, progress: Progress) -> list[str]:
             return [str(e)]
         run.make_items()
         probed = read_items(run.folder)
-        plan, counts = run.plan(), files.read_json_object(run.folder / "documents.json")
+        plan, counts = run.plan(), records.read(run.folder, "documents.json")
     size = training.parameters(run.model)
     tokens = plan.epochs * counts["words"] * 3 // 2
     seconds = 6 * tokens * size / training.speed()
@@ -190,7 +190,7 @@ class _Run:
         if settings.since or last is None or last in self.learned:
             return settings
         return dataclasses.replace(
-            settings, since=files.read_json_object(last / "update.json").get("since", "")
+            settings, since=records.read(last, "update.json").get("since", "")
         )
 
     def _tasks(self) -> Callable[[Any, Any], Any]:
@@ -335,7 +335,7 @@ class _Run:
             if all(begun.get(k) == mine[k] for k in compared) and known.equals(
                 folder / "sentences.npy"
             ):
-                verdict = files.read_json_object(folder / "verdict.json")["verdict"]
+                verdict = records.read(folder, "verdict.json")["verdict"]
                 raise _NothingNew(
                     f"Nothing to learn in {self.settings.documents} but what {folder} was trained "
                     f"on with these settings (its verdict: {verdict}): change them, such as "
@@ -351,7 +351,7 @@ class _Run:
 
     def _parts(self, held_out: bool) -> Iterator[Document]:
         """The new parts of the held-out documents, or of all others."""
-        count = files.read_json_object(self.folder / "documents.json")["kept"]
+        count = records.read(self.folder, "documents.json")["kept"]
         for document in new_text.read(self.folder / "all.jsonl"):
             key = hash64(self.settings.seed, document.id, document.date)
             if (count >= _FEW and key % _HELD_OUT == 0) == held_out:
@@ -362,7 +362,7 @@ class _Run:
     def make_items(self) -> None:
         """Makes the items, and the training text without them."""
         limit, seed = self.settings.max_items, self.settings.seed
-        counts = files.read_json_object(self.folder / "documents.json")
+        counts = records.read(self.folder, "documents.json")
         own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)
         if self.facts:
             self._say(
@@ -404,7 +404,7 @@ class _Run:
         previous = self.learned
         if not previous:
             return counts["first_date"]
-        last = files.read_json_object(previous[-1] / "documents.json")["last_date"]
+        last = records.read(previous[-1], "documents.json")["last_date"]
         return (datetime.date.fromisoformat(last) + datetime.timedelta(days=1)).isoformat()
 
     def _overlap(self, probed: list[items.Item]) -> dict[str, Any]:
@@ -441,7 +441,7 @@ class _Run:
 
     def plan(self) -> training.Plan:
         """What the training will be."""
-        words = files.read_json_object(self.folder / "documents.json")["words"]
+        words = records.read(self.folder, "documents.json")["words"]
         names = ("epochs", "batch_size", "length", "learning_rate")
         given = {n: v for n in names if (v := getattr(self.settings, n)) is not None}
         size = training.parameters(self.model)
@@ -491,8 +491,7 @@ class _Run:
         verdict = self.gate.judge(_scores(self.folder, found))
         verdict["seconds"] = {k: round(v, 1) for k, v in self._seconds.items()}
         before, after = (
-            files.read_json_object(self.folder / f"{n}.json").get("tasks", {})
-            for n in ("before", "after")
+            records.read(self.folder, f"{n}.json").get("tasks", {}) for n in ("before", "after")
         )
         if shared := {name: [before[name], x] for name, x in after.items() if name in before}:
             verdict["tasks"] = shared
@@ -503,7 +502,7 @@ class _Run:
         """What follows a verdict; an update that was stopped here does it again."""
         from ckl_jax.updates import report
 
-        verdict = files.read_json_object(self.folder / "verdict.json")
+        verdict = records.read(self.folder, "verdict.json")
         if verdict["verdict"] == gate.SHIP:
             self.registry.point_to(self.folder.name)
             if self.settings.on_ship:
@@ -512,7 +511,7 @@ class _Run:
                 self._say(f"--on-ship ended with exit code {code}.")
         report.write_history(self.registry)
         self.registry.clean(self.settings.keep)
-        found = files.read_jsonl(self.folder / "ledger.jsonl")
+        found = records.read_rows(self.folder, "ledger.jsonl")
         states = collections.Counter(row["state"] for row in found)
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
         summary = ", ".join(f"{states[s]} {s}" for s in report.STATES if states[s])
@@ -524,15 +523,14 @@ class _Run:
 
 def read_items(folder: Path) -> list[items.Item]:
     """The items of an update; [] if they were deleted."""
-    path = folder / "items.jsonl"
-    return [items.Item.of(row) for row in files.read_jsonl(path)] if path.exists() else []
+    return [items.Item.of(row) for row in records.read_rows(folder, "items.jsonl")]
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:
     """One row per item: the question, both models' answers, and the fact's state."""
     from ckl_jax.analysis.ledger import STATES, states
 
-    was, now = (files.read_json_object(folder / f"{n}.json") for n in ("before", "after"))
+    was, now = (records.read(folder, f"{n}.json") for n in ("before", "after"))
     probed = [i for i in read_items(folder) if i.id in was["answers"] and i.id in now["answers"]]
     first, second = (np.array([a["answers"][i.id] for i in probed], int) for a in (was, now))
     has_old = np.array([bool(i.old) for i in probed], bool)
@@ -551,7 +549,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
 
 
 def _scores(folder: Path, rows: list[dict[str, Any]]) -> dict[str, gate.Score]:
-    was, now = (files.read_json_object(folder / f"{n}.json")["texts"] for n in ("before", "after"))
+    was, now = (records.read(folder, f"{n}.json")["texts"] for n in ("before", "after"))
     right = np.array(
         [[row[n] == row["candidates"][0] for row in rows] for n in ("before", "after")]
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.errors import UserError
+from ckl_jax.updates.records import read
 
 _NAME = re.compile(r"\d{4}")
 _FORMAT = 1
@@ -41,7 +42,7 @@ class Registry:
         registry = cls(root)
         path = registry.root / "registry.json"
         if path.exists():
-            began = files.read_json_object(path).get("model")
+            began = registry.model
             if model is not None and model != began:
                 raise UserError(
                     f"{root} holds updates of {began}, not of {model}: leave --model out, or give "
@@ -56,7 +57,8 @@ class Registry:
 
     @property
     def model(self) -> str:
-        return files.read_json_object(self.root / "registry.json")["model"]
+        """The model that all began with."""
+        return read(self.root, "registry.json")["model"]
 
     def updates(self) -> list[Path]:
         """The folders of the finished updates, in order."""
@@ -106,8 +108,15 @@ class Registry:
         found, name = [], self.current
         while name is not None and (folder := self.root / "updates" / name) in self.updates():
             found.append(folder)
-            name = files.read_json_object(folder / "update.json")["base"]
+            name = self._base(folder)
         return found[::-1]
+
+    def _base(self, folder: Path) -> str | None:
+        """The update that one began with, an earlier one; None is the original model."""
+        base = read(folder, "update.json")["base"]
+        if base is not None and not base < folder.name:
+            raise UserError(f"{folder / 'update.json'}: base is {base!r}, and no earlier update.")
+        return base
 
     @property
     def current_model(self) -> str:
@@ -126,7 +135,7 @@ class Registry:
         name = self.current
         if name is None:
             raise UserError(f"{self.root}: no update is current, so there is none to take back.")
-        self.point_to(files.read_json_object(self.root / "updates" / name / "update.json")["base"])
+        self.point_to(self._base(self.root / "updates" / name))
         return self.current_model
 
     def clean(self, keep: int) -> None:
@@ -145,8 +154,8 @@ class Registry:
         return [
             {
                 "name": folder.name,
-                **files.read_json_object(folder / "update.json"),
-                **files.read_json_object(folder / "verdict.json"),
+                **read(folder, "update.json"),
+                **read(folder, "verdict.json"),
             }
             for folder in self.updates()
         ]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax import files
 from ckl_jax.analysis import gate
 from ckl_jax.analysis.figures import legend, panels, png
 from ckl_jax.analysis.gate import decimals
@@ -13,6 +12,7 @@ from ckl_jax.analysis.ledger import STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
 from ckl_jax.updates import scores
 from ckl_jax.updates.items import TAGS
+from ckl_jax.updates.records import read, read_rows
 from ckl_jax.updates.registry import Registry
 
 _ORDER = (
@@ -40,9 +40,9 @@ def write(
       rows: of the ledger.
       registry: that the update is in.
     """
-    counts = files.read_json_object(folder / "documents.json")
-    overlap = files.read_json_object(folder / "overlap.json")
-    record = files.read_json_object(folder / "update.json")
+    counts = read(folder, "documents.json")
+    overlap = read(folder, "overlap.json")
+    record = read(folder, "update.json")
     lead = [
         f"{_HEADLINES[verdict['verdict']]} {'; '.join(verdict['reasons'])}.",
         _says(verdict["scores"]),
@@ -188,8 +188,7 @@ def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:
     """Facts answered right after each update, by the month of the fact."""
     found: dict[str, dict[str, list[bool]]] = {}
     for h in history:
-        path = registry.root / "updates" / h["name"] / "ledger.jsonl"
-        for row in files.read_jsonl(path) if path.exists() else ():
+        for row in read_rows(registry.root / "updates" / h["name"], "ledger.jsonl"):
             months = found.setdefault(row["date"][:7] or "no date", {})
             months.setdefault(h["name"], []).append(row["after"] == row["candidates"][0])
     names = [h["name"] for h in history]

@@ -195,6 +195,28 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "changed", "said"),
+    [
+        ("registry.json", {"model": -1}, "the field 'model' has the value -1"),
+        ("updates/0001/update.json", {"base": 3}, "the field 'base' has the value 3"),
+        ("updates/0001/update.json", {"base": "0001"}, "base is '0001', and no earlier update"),
+        ("updates/0001/documents.json", {"last_date": None}, "the field 'last_date' has the value"),
+        ("updates/0001/items.jsonl", {"candidates": []}, "no candidates"),
+    ],
+)
+def test_a_damaged_record_is_named(name, changed, said, done, texts, tmp_path, capsys):
+    out = tmp_path / "copy"
+    shutil.copytree(done, out)
+    (out / "current").write_text("0001\n")
+    first, *others = (out / name).read_text().split("\n") if "jsonl" in name else ["", ""]
+    held = json.loads(first or (out / name).read_text())
+    (out / name).write_text("\n".join([json.dumps(held | changed), *others]))
+    assert ckl.main(["update", "--out", str(out), "--documents", str(texts / "all.jsonl")]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert str(out / name) in told and said in told
+
+
 @pytest.mark.slow
 def test_a_t5_is_updated(texts, tmp_path):
     model = save_t5(tmp_path / "t5")

@@ -1,0 +1,51 @@
+"""Reads the files that updates have left, which may be damaged."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks, files
+from ckl_jax.analysis import gate
+from ckl_jax.errors import UserError
+from ckl_jax.updates.items import Item
+from ckl_jax.updates.new_text import Counts
+
+_NUMBER, _OR_NULL = (int, float), type(None)
+_SCORE = {**dict.fromkeys(("value", "low", "high"), (*_NUMBER, _OR_NULL)), "n": int}
+_ITEM = {f.name: [str] if f.name == "candidates" else f.type for f in dataclasses.fields(Item)}
+_STATE = {"question": str, "before": str, "after": str, "state": str}
+_ASKED = {"answers": {"*": int}, "texts": {"new": [[_NUMBER]], "old": [[_NUMBER]]}}
+# What the files of a registry hold, as far as it is read again.
+_FIELDS = {
+    "registry.json": {"model": str},
+    "update.json": {"base": (str, _OR_NULL), "method": str, "date": str},
+    "documents.json": {f.name: f.type for f in dataclasses.fields(Counts)},
+    "overlap.json": {"exact": int, "items": int},
+    "before.json": _ASKED,
+    "after.json": _ASKED,
+    "verdict.json": {"verdict": str, "reasons": [str], "scores": {"*": _SCORE}},
+    "items.jsonl": _ITEM,
+    "ledger.jsonl": _ITEM | _STATE,
+}
+_DO = "restore the file, or remove the update's folder"
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON file of a registry; raises `UserError` if it is damaged."""
+    found = files.read_json_object(folder / name)
+    checks.require_fields(str(folder / name), found, _FIELDS[name], _DO)
+    if name == "verdict.json":
+        checks.require_choice(gate.EXIT_CODES, **{f"verdict of {folder / name}": found["verdict"]})
+    return found
+
+
+def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of a file of an update, none if it was deleted; see `read`."""
+    path = folder / name
+    for number, row in enumerate(files.read_jsonl(path) if path.exists() else (), 1):
+        checks.require_type(dict, **{f"{path}, row {number}": row})
+        checks.require_fields(f"{path}, row {number}", row, _FIELDS[name], _DO)
+        if not row["candidates"]:
+            raise UserError(f"{path}, row {number}: no candidates; {_DO}.")
+        yield row
