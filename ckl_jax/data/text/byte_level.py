@@ -5,12 +5,13 @@ They are read by Hugging Face's `tokenizers` (which needs no torch) and have the
 any other ("!"), so padding is known by lengths, not by its id.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +91,19 @@ class ByteLevelVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, without an end."""
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+        with tokenizing(self.path):
+            return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns `encode` of each of `texts`, faster than one at a time."""
-        encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        with tokenizing(self.path):
+            encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns [start, end) in characters of each of the ids of `text`."""
-        return self.tokenizer.encode(text, add_special_tokens=False).offsets
+        with tokenizing(self.path):
+            return self.tokenizer.encode(text, add_special_tokens=False).offsets
 
     def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text that `ids` stand for, and [start, end) in characters of each of them.
@@ -118,7 +122,8 @@ class ByteLevelVocabulary:
                 break
             if 0 <= i < self.vocab_size:
                 kept.append(i)
-        return self.tokenizer.decode(kept, skip_special_tokens=skip_special)
+        with tokenizing(self.path):
+            return self.tokenizer.decode(kept, skip_special_tokens=skip_special)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the token of each id."""
@@ -174,9 +179,10 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         return load_tokenizer(path)
 
     def _template(self, names: dict[str, Any]) -> tuple[list[int], list[int]]:
-        whole, bare = (
-            self.tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False)
-        )
+        with tokenizing(self.path):
+            whole, bare = (
+                self.tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False)
+            )
         start = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), len(whole))
         around = [whole[:start], whole[start + len(bare) :]]
         # transformers makes the template anew from these settings.
@@ -190,10 +196,14 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         if f"{kind}_token" in names:
             token = names[f"{kind}_token"]
             token = token.get("content") if isinstance(token, dict) else token
+            if not isinstance(token, str | None):
+                raise UserError(
+                    f"{self.path}: {kind}_token of {_CONFIG} is {token!r}; give the token, a text."
+                )
             return None if token is None else self.tokenizer.token_to_id(token)
         given = ids.get(f"{kind}_token_id")
         first = given[0] if isinstance(given, list) and given else given
-        return first if isinstance(first, int) and 0 <= first < self.vocab_size else None
+        return first if type(first) is int and 0 <= first < self.vocab_size else None
 
     def __reduce__(self):
         return type(self), (self.path,)
@@ -300,6 +310,19 @@ def is_byte_level(folder: str | os.PathLike) -> bool:
     return any(all((Path(folder) / name).is_file() for name in some) for some in names)
 
 
+@contextlib.contextmanager
+def tokenizing(path: str | os.PathLike) -> Iterator[None]:
+    """Makes a failure of `tokenizers` in the block, over its files or a text, a `UserError`."""
+    try:
+        yield
+    except BaseException as e:
+        # It raises bare exceptions; what its Rust code panics at is not even an `Exception`.
+        if type(e) is not Exception and type(e).__name__ != "PanicException":
+            raise
+        reason = str(e).split("\n")[0]
+        raise UserError(f"The tokenizer of {path} fails ({reason}); check its files.") from e
+
+
 def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
     """A tokenizer by its files, see `ByteLevelVocabulary`, and the files."""
     with if_missing("This vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."):
@@ -323,7 +346,9 @@ def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
             return _from_pair(*files), files
         except OSError:
             raise
-        except Exception as e:  # tokenizers raises bare exceptions
+        except BaseException as e:  # see `tokenizing`
+            if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+                raise
             raise UserError(f"{files[0]} is not a byte-level vocabulary: {e}.") from e
 
 

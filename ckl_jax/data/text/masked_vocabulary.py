@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ckl_jax.data.text import byte_level
-from ckl_jax.data.text.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
+from ckl_jax.data.text.byte_level import (
+    ByteLevelVocabulary,
+    digest_of_tokenizer,
+    load_tokenizer,
+    tokenizing,
+)
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import os_errors, read_json_object, write_file
@@ -81,7 +86,8 @@ class MaskedVocabulary(ByteLevelVocabulary):
 
     def encode_words(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns ids, words and places of each text."""
-        encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        with tokenizing(self.path):
+            encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [Encoded(e.ids, e.word_ids, e.offsets) for e in encodings]
 
 

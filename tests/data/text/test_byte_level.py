@@ -1,5 +1,6 @@
 """GPT-2's vocabulary: the real files, against transformers, and what is wrong with others."""
 
+import json
 import pickle
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 from ckl_jax.data.text.byte_level import (
     TEMPORALWIKI_TOKENS,
     ByteLevelVocabulary,
+    TokenizerVocabulary,
     is_byte_level,
     open_vocabulary,
 )
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
+from tests.llama_tokenizer import train_tokenizer
 
 REAL = Path(__file__).parents[4] / "shared" / "data" / "tokenizers" / "gpt2"
 TEXTS = ["Hello world", " It's 1984,\n\nnaïve — 東京 <|endoftext|>!", "", "  two  spaces "]
@@ -66,3 +69,33 @@ def test_what_is_no_vocabulary_is_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(UserError, match="tokenizer.json is not a byte-level vocabulary"):
         ByteLevelVocabulary(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "said"),
+    [
+        ({}, {"eos_token": 3}, "eos_token of tokenizer_config.json is 3; give the token"),
+        ({}, {"eos_token": ["</s>"]}, "eos_token of tokenizer_config.json is .*; give the token"),
+        ({}, {"bos_token": {"content": []}}, "bos_token of tokenizer_config.json is"),
+        ({"continuing_subword_prefix": "##x"}, {}, "The tokenizer of .* fails|not a byte-level"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_is_named(model, config, said, tmp_path):
+    train_tokenizer(tmp_path)
+    whole = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole | {"model": whole["model"] | model}))
+    names = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names | config))
+    with pytest.raises(UserError, match=said):
+        TokenizerVocabulary(tmp_path)
+
+
+def test_a_text_that_a_tokenizer_fails_on_is_told(tmp_path):
+    train_tokenizer(tmp_path)
+    whole = json.loads((tmp_path / "tokenizer.json").read_text())
+    pattern = {"type": "Split", "behavior": "Isolated", "invert": False}
+    whole["pre_tokenizer"] = {**pattern, "pattern": {"Regex": "(a|aa)+$"}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
+    vocabulary = TokenizerVocabulary(tmp_path)
+    with pytest.raises(UserError, match="The tokenizer of .* fails .*; check its files"):
+        vocabulary.encode("a" * 60 + "b")
