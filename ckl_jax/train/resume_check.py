@@ -159,26 +159,31 @@ def check_same_run(
             raise UserError(
                 f"{model_dir} holds a run of {name!r}, not {method!r}; use another {setting}."
             )
-    config = Path(model_dir) / "config.gin"
-    if "gin" not in sys.modules or not config.exists():
-        return None
-    from ckl_jax.config import gin_config
-
+    config, difference = Path(model_dir) / "config.gin", None
+    read_before = held.get("inputs_digest")
+    same_inputs = inputs is not None and read_before == inputs
+    other_inputs = inputs is not None and bool(read_before) and not same_inputs
     # Gin may be loaded without having configured this program, e.g. in a notebook.
-    if gin_config.in_job():
-        with os_errors(config, "read"):
-            text = config.read_text(encoding="utf-8")
-        same_inputs = inputs is not None and held.get("inputs_digest") == inputs
-        difference = first_difference(text, gin_config.config_text(), same_inputs)
-        if difference and not may_differ:
-            other = inputs is not None and held.get("inputs_digest") and not same_inputs
-            also = " (data, vocabulary or base have other content)" if other else ""
+    if "gin" in sys.modules and config.exists():
+        from ckl_jax.config import gin_config
+
+        if gin_config.in_job():
+            with os_errors(config, "read"):
+                text = config.read_text(encoding="utf-8")
+            difference = first_difference(text, gin_config.config_text(), same_inputs)
+    if difference and not may_differ:
+        also = " (data, vocabulary or base have other content)" if other_inputs else ""
+        raise UserError(
+            f"{model_dir} was trained {difference}{also}; use another {setting} or the old "
+            f"value, or go on with its settings alone: --gin_file={config}."
+        )
+    if other_inputs and not difference:
+        difference = "on data, a vocabulary or a base of other content in the same places"
+        if not may_differ:
             raise UserError(
-                f"{model_dir} was trained {difference}{also}; use another {setting} or the old "
-                f"value, or go on with its settings alone: --gin_file={config}."
+                f"{model_dir} was trained {difference}; put those back, or use another {setting}."
             )
-        return difference
-    return None
+    return difference
 
 
 def first_difference(old: str, new: str, same_inputs: bool = False) -> str | None:

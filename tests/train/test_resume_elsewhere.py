@@ -15,6 +15,7 @@ from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.files import write_jsonl
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DynamicRun
+from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.resume_check import first_difference
 from tests.moved import assert_ranks_alike, move
 from tests.papers.mind_the_gap.dated_world import files_of
@@ -82,6 +83,15 @@ def test_a_vocabulary_of_another_size_is_refused(size, tiny, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_inputs_of_other_content_in_the_same_places_are_refused(tiny, monkeypatch, capsys):
+    argv = tiny.argv("initial", tiny.root / "initial", INITIAL_CHECKPOINT_PATH=None, **QUIET)
+    assert t5x.main(["train", *argv]) == 0
+    monkeypatch.setattr(Prepared, "inputs_digest", "1" * 64)
+    assert t5x.main(["train", *argv]) == 2
+    told = "was trained on data, a vocabulary or a base of other content in the same places; put"
+    assert told in capsys.readouterr().err
+
+
 def test_places_of_known_inputs_are_no_other_settings():
     old = "DATA_DIR = 'a'\nCACHE_DIRS = ('a/b',)\nmodel.input_vocabulary = @x.old\n"
     new = "DATA_DIR = 'b'\nCACHE_DIRS = ('b/b',)\nmodel.input_vocabulary = @y.new\n"
@@ -123,6 +133,13 @@ def test_a_moved_run_goes_on_with_its_data_and_base_wherever_they_lie(tiny, tmp_
         assert f"{away / 'run'} was trained with DATA_DIR" in told
         assert "(data, vocabulary or base have other content)" in told
     shutil.copytree(away / "run", away / "again")
+    kept = away / "d1"
+    shutil.move(away / "world" / "prepared" / "tasks" / "d1", kept)
+    shutil.copytree(tasks / "d1", away / "world" / "prepared" / "tasks" / "d1")
+    assert goes_on() == 2
+    assert "(data, vocabulary or base have other content)" in capsys.readouterr().err
+    shutil.rmtree(away / "world" / "prepared" / "tasks" / "d1")
+    shutil.move(kept, away / "world" / "prepared" / "tasks" / "d1")
     assert goes_on() == 0
     assert complete_steps(away / "run") == [8, 12] and losses(away / "run") == expected
     shutil.rmtree(away / "initial")
