@@ -154,11 +154,11 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> None:
 
 
 def bands(ax: Any, at: Sequence[Any], lines: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """A line of "value" for each label, with a band from "low" to "high"."""
+    """A line of "value" for each label, with a band from "low" to "high" where these are known."""
     for (label, cells), color in zip(lines.items(), itertools.cycle(LINES), strict=False):
         value, low, high = ([c[key] for c in cells] for key in ("value", "low", "high"))
         ax.plot(at, value, marker="o", markersize=4, label=label[-24:], color=color)
-        ax.fill_between(at, low, high, alpha=0.15, color=color)
+        ax.fill_between(at, *np.array([low, high], float), alpha=0.15, color=color)
 
 
 def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **look: Any) -> None:

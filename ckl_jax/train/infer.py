@@ -1,8 +1,10 @@
 """`t5x infer`: writes answers or scores of many inputs as JSON lines, in resumable chunks."""
 
+import contextlib
 import dataclasses
 import hashlib
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,7 @@ def infer(
                 "lengths": list(job.lengths),
                 "beam_size": beam_size,
                 "rule": rule,
+                "decoding": [_bound(restored.model.decode_fn), _bound(generator_cls)],
                 "task": dataset_cfg.source,
             }
             output = _Output(folder / name, settings)
@@ -137,6 +140,18 @@ def _check(mode: str, shard_id: int, num_shards: int, checkpoint_period: int) ->
         raise UserError(
             f"--shard_id={shard_id} is not in 0 to {num_shards - 1}: INFER_SHARDS is {num_shards}."
         )
+
+
+def _bound(function: Any) -> str:
+    """A function or class, with the arguments that gin or a partial gives it."""
+    arguments = dict(getattr(function, "keywords", {}))
+    function = getattr(function, "func", function)
+    if "gin" in sys.modules:
+        import gin
+
+        with contextlib.suppress(ValueError):  # gin does not know it
+            arguments |= gin.get_bindings(function)
+    return f"{function.__module__}.{function.__qualname__} {sorted(arguments.items())}"
 
 
 @dataclasses.dataclass(frozen=True)

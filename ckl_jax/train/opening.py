@@ -86,8 +86,9 @@ def identity(model: BaseTransformerModel, params: Any) -> dict[str, str]:
 def _cutting(vocabulary: Any) -> list[Any]:
     """What decides on the tokens of a text."""
     tokenizer = getattr(vocabulary, "tokenizer", None)  # its own digest leaves out its rules
-    ids = [getattr(vocabulary, f"{name}_id", None) for name in ("bos", "eos", "pad", "mask")]
-    return [tokenizer.to_str() if tokenizer else digest_of(vocabulary), *ids]
+    names = ("bos_id", "eos_id", "pad_id", "mask_id", "extra_ids", "legacy_spacing")
+    rest = [getattr(vocabulary, name, None) for name in names]
+    return [tokenizer.to_str() if tokenizer else digest_of(vocabulary), *rest]
 
 
 def locate(model: str) -> Path:

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import shutil
+import types
 
 import jax
 import pytest
@@ -23,6 +24,7 @@ from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.train import infer as infer_job
 from ckl_jax.train import setup
 from ckl_jax.train.inputs import InferenceData
+from ckl_jax.train.opening import identity
 from ckl_jax.train.restore import RestoredModel, phase_from
 from tests.moved import move
 from tests.tiny import read_rows
@@ -246,6 +248,16 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     assert "other settings" in capsys.readouterr().err
 
 
+def test_a_model_is_another_one_where_text_is_cut_otherwise(tiny):
+    path = tiny.root / "world" / "prepared" / "vocabulary.model"
+    model = types.SimpleNamespace(config=None)
+    known = set()
+    for given in ({}, {"legacy_spacing": True}, {"extra_ids": 90}):
+        model.output_vocabulary = Vocabulary(path, **given)
+        known.add(identity(model, {})["configuration"])
+    assert len(known) == 3
+
+
 def test_infer_takes_the_record_of_a_probe(tmp_path):
     class Letters:
         eos_id = 1
@@ -277,6 +289,9 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     capsys.readouterr()
     assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0
     assert capsys.readouterr().out.rstrip().endswith("one-predict.jsonl-00000-of-00001: 1 line")
+    search = {"decoding.beam_search.length_penalty": 0.5}
+    assert infer(trained, tmp_path, INFER_INPUTS=f"{tmp_path}/one.txt", **lengths, **search) == 2
+    assert "other settings" in capsys.readouterr().err
     (tmp_path / "one.txt").write_text("Two <extra_id_0>.\n")  # as many inputs
     assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 2
     assert "other settings" in capsys.readouterr().err

@@ -103,9 +103,9 @@ class Relation:
         )
 
     def digest(self) -> str:
-        """A hash of options, subjects and answers: other facts under the same name differ."""
-        facts = [(x.sub_id, x.sub_label, x.answer_idx) for x in self.instances]
-        said = json.dumps([self.answer_ids, self.answer_labels, facts])
+        """A hash of options and instances: other facts, or dates, under the same name differ."""
+        facts = [(x.sub_id, x.sub_label, x.answer_idx, dict(x.rest)) for x in self.instances]
+        said = json.dumps([self.answer_ids, self.answer_labels, facts], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     def about(self, subjects: Sequence[str]) -> "Relation":

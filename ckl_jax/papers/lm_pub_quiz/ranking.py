@@ -104,7 +104,8 @@ class Evaluator:
         """Scores every relation.
 
         With `save_path` each relation is written when it is done; a later call with the same
-        settings reads it back and scores the others.
+        settings reads it back, measures it anew and scores the others. Where there are no scores to
+        measure, those with functions of the caller's are scored again.
 
         Args:
           template_index: one template, some, or None for all.
@@ -125,6 +126,7 @@ class Evaluator:
         checks.require_choice(REDUCTIONS, reduction=reduction)
         checks.require_int(subsample=subsample)
         metrics = named(metric)
+        own = [m for m in metrics.values() if callable(m)]  # which may do otherwise by now
         if not create_instance_table and not metrics:
             raise UserError("Without an instance table there must be a metric: give metric=...")
         for relation in dataset:
@@ -145,8 +147,8 @@ class Evaluator:
             }
             # Scored before with the same settings; only what the dataset says of it, such as its
             # domains, may be newer.
-            if results.has(relation.code, metadata):
-                results.describe(relation.code, _info(relation))
+            if results.has(relation.code, metadata) and (create_instance_table or not own):
+                results.describe(relation.code, _info(relation), metrics)
                 continue
             if progress:
                 progress(relation.code, number, len(dataset))

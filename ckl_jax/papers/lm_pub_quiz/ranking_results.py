@@ -46,6 +46,7 @@ _VARIES = (
     "num_params",
 )
 # What fields of metadata and of rows are, where they are given.
+_DIGESTS, _NAME = ("parameters", "configuration"), ("model_name_or_path",)  # of a model
 _METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": list}
 _METADATA_KINDS |= dict.fromkeys(_SPACE, list)
 _ROW_KINDS = {"sub_label": str, "answer_idx": int, "template_index": int, "instance_index": int}
@@ -312,8 +313,14 @@ class DatasetResults:
         return cls(name, path=folder, fmt=fmt)
 
     def has(self, code: str, settings: Mapping[str, Any]) -> bool:
-        """Whether a relation is there with these settings; raises `UserError` if with others."""
+        """Whether a relation is there with these settings.
+
+        Raises:
+          UserError: it is there with others, or another relation by another model.
+        """
         if code not in self.relations:
+            held = {name: result.metadata for name, result in self.relations.items()}
+            _refuse_other_models(self.path, held, settings)
             return False
         old = self.relations[code].metadata
         for key in sorted(settings.keys() - set(_VARIES)):
@@ -328,12 +335,17 @@ class DatasetResults:
                 )
         return True
 
-    def describe(self, code: str, info: Mapping[str, Any]) -> None:
-        """Lays what a dataset says of a relation today, such as its domains, over what is kept."""
-        result = self.relations[code]
-        known = {**result.relation_info, **info}
-        if known != result.relation_info:
-            metadata = {**result.metadata, "relation_info": known}
+    def describe(
+        self, code: str, info: Mapping[str, Any], wanted: Mapping[str, metrics.Metric]
+    ) -> None:
+        """Lays what a dataset says of a relation today, such as its domains, over what is kept.
+
+        The `wanted` metrics are computed anew, of results that have a table.
+        """
+        kept = self.relations[code]
+        result = kept.measured(wanted) if kept.table else kept
+        metadata = {**result.metadata, "relation_info": {**kept.relation_info, **info}}
+        if metadata != kept.metadata:
             self.add(dataclasses.replace(result, metadata=metadata))
 
     def add(self, result: RelationResult) -> None:
@@ -346,9 +358,12 @@ class DatasetResults:
         """Writes all relations to a folder, as "jsonl" or "parquet".
 
         Raises:
-          UserError: the folder cannot be written.
+          UserError: the folder cannot be written, or holds results of another model.
         """
         self.fmt = fmt
+        held = _read_metadata(Path(path)) or {}
+        for result in self.relations.values():
+            _refuse_other_models(path, held, result.metadata)
         for result in self.relations.values():
             self._write(Path(path), result)
 
@@ -460,6 +475,20 @@ class DatasetResults:
 
     def __len__(self) -> int:
         return len(self.relations)
+
+
+def _refuse_other_models(
+    folder: str | os.PathLike | None, held: Mapping[str, Mapping], ours: Mapping[str, Any]
+) -> None:
+    """One accuracy is computed of all results in a folder."""
+    for code, theirs in held.items():
+        digests = [name for name in _DIGESTS if theirs.get(name) and ours.get(name)]
+        differ = [name for name in digests or _NAME if theirs.get(name) != ours.get(name)]
+        if differ:
+            raise UserError(
+                f"{folder} holds {code} of another model ({differ[0]} is {theirs.get(differ[0])!r},"
+                f" not {ours.get(differ[0])!r}); choose another folder for the results."
+            )
 
 
 def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:

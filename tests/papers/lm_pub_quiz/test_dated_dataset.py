@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckl_jax.cli import ckl
-from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.facts.relational import Dataset, Instance, Relation
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.analysis import by_date
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
@@ -138,6 +138,25 @@ def test_the_date_that_a_model_knows_is_found():
     assert again["best"] == found["best"] and again["by_date"] == found["by_date"]
     made["r"].metadata["relation_info"] = {}
     assert by_date.measure(made) is None
+
+
+@pytest.mark.parametrize("known", [1, 2])
+def test_a_date_of_few_subjects_has_no_resample_without_them_in_its_interval(known):
+    made = results("2014-05-05", "2017-06-01")
+    for row in made["r"].table[known:]:
+        row["holders"] = [h for h in row["holders"] if h["valid_from"] != "2012-01-01"]
+    point = next(p for p in by_date.measure(made)["by_date"] if p["date"] == "2012-01-01")
+    assert point["instances"] == known and point["value"] == 0
+    assert {point["low"], point["high"]} == ({None} if known == 1 else {0.0})
+    assert by_date.plot({"m": by_date.measure(made)}).startswith(b"\x89PNG")
+
+
+def test_datasets_that_differ_in_their_dates_have_other_digests():
+    one, other = (
+        Relation("r", ("[X] [Y]",), ("a",), ("A",), (Instance("s", "S", 0, {"holders": [day]}),))
+        for day in ("2010", "2011")
+    )
+    assert one.digest() != other.digest()
 
 
 def test_a_model_ranks_it_and_the_page_shows_the_dates(golden, tmp_path, capsys):  # noqa: F811

@@ -1,5 +1,6 @@
 """Evaluators of folders and live models, single items, own metrics, parquet; a Trainer."""
 
+import dataclasses
 import json
 import shutil
 import zipfile
@@ -87,6 +88,35 @@ def test_metrics_of_ones_own_with_and_without_scores(dataset, evaluator, tmp_pat
         evaluator.evaluate_dataset(dataset, create_instance_table=False)
     with pytest.raises(ckl.UserError, match="scored with metric_only="):
         evaluator.evaluate_dataset(dataset, 0, save_path=tmp_path)
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_a_metric_of_ones_own_is_computed_by_what_it_is_now(dataset, evaluator, tmp_path, table):
+    for value in (1.0, 2.0):
+
+        def mine(scores, answers, value=value):
+            return value
+
+        options = {"metric": mine, "save_path": tmp_path, "create_instance_table": table}
+        evaluator.evaluate_dataset(dataset, 0, **options)
+        kept = json.loads((tmp_path / "metadata_results.json").read_text())["P1"]["metric_values"]
+        assert kept["mine"] == value
+
+
+def test_results_of_two_models_are_not_mixed(dataset, evaluator, tmp_path):
+    """Neither by saving them, nor by scoring other relations into one folder."""
+    results = evaluator.evaluate_dataset(dataset, 0, save_path=tmp_path)
+    codes = [relation.code for relation in dataset]
+    metadata = json.loads((tmp_path / "metadata_results.json").read_text())
+    metadata[codes[0]]["parameters"] = "0" * 16
+    theirs = {codes[0]: metadata[codes[0]]}
+    rest = dataclasses.replace(dataset, relations={codes[1]: dataset[codes[1]]})
+    (tmp_path / "metadata_results.json").write_text(json.dumps(theirs))
+    with pytest.raises(ckl.UserError, match="holds P1 of another model .parameters is '000"):
+        evaluator.evaluate_dataset(rest, 0, save_path=tmp_path)
+    with pytest.raises(ckl.UserError, match="holds P1 of another model"):
+        results.save(tmp_path)
+    assert json.loads((tmp_path / "metadata_results.json").read_text()) == theirs
 
 
 def test_parquet_comes_back_as_it_was(dataset, evaluator, tmp_path):

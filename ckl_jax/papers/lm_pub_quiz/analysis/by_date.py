@@ -27,7 +27,8 @@ def measure(results: DatasetResults) -> dict[str, Any] | None:
     Returns:
       {"as_of": day; "states": {one of STATES: {"value", "low", "high", "chance": percent}};
       "by_date", of instances whose object changed: a list of {"date", "value", "low", "high":
-      accuracy in percent if the objects of that date are right, "instances": with a known one};
+      accuracy in percent if the objects of that date are right, "instances": with a known one;
+      one alone has no interval, None};
       "best": the date of the highest value, {"date", "value", "low", "high"}, or None}. Intervals
       are 95 % of a bootstrap over instances; "chance" is of an option drawn at random.
     """
@@ -95,17 +96,24 @@ def _by_date(instances: Sequence[tuple]) -> dict[str, Any]:
             known[i, j] = bool(objects)
             right[i, j] = np.mean([one in objects for one in chosen])
     above, below = np.split(statistics.bootstrap_means(np.concatenate([right, known])), 2)
-    # -1 where no instance of a resample has a known object.
-    drawn = np.divide(100 * above, below, out=np.full_like(above, -1.0), where=below > 0)
+    drawn = np.divide(100 * above, below, out=np.full_like(above, np.nan), where=below > 0)
     values = 100 * right.sum(axis=1) / known.sum(axis=1)
     curve = [
-        {"date": day, "instances": int(n), **statistics.estimate(value, samples)}
+        {"date": day, "instances": int(n), **_estimate(value, samples, n)}
         for day, value, n, samples in zip(days, values, known.sum(axis=1), drawn, strict=True)
     ]
-    low, high = (days[int(i)] for i in statistics.interval(drawn.argmax(axis=0)))
+    tops = np.where(np.isnan(drawn), -1.0, drawn).argmax(axis=0)
+    low, high = (days[int(i)] for i in statistics.interval(tops))
     top = int(values.argmax())
     best = {"date": days[top], "value": float(values[top]), "low": low, "high": high}
     return {"by_date": curve, "best": best}
+
+
+def _estimate(value: float, samples: np.ndarray, instances: int) -> dict[str, float | None]:
+    """A value with its interval over the resamples that have an instance; one has no interval."""
+    if instances < 2:
+        return {"value": float(value), "low": None, "high": None}
+    return statistics.estimate(float(value), samples[~np.isnan(samples)])
 
 
 def sentence(found: Mapping[str, Any]) -> str:
