@@ -25,6 +25,7 @@ BLOCK_BYTES = 1 << 18
 # A line, page or entity that is longer is refused before it fills the memory. Wikipedia's articles
 # have 2 MB at most, and Wikidata's entities 5.
 RECORD_BYTES = 1 << 24
+_BLANK_BYTES = 1 << 22
 ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
 # Arrays and tables above both, in bytes and relative to their file, are refused unread.
@@ -147,12 +148,19 @@ def read_lines(
     `threads` as for `read_blocks`.
 
     Raises:
-      UserError: as `read_blocks`; or a line is longer than `limit` bytes.
+      UserError: as `read_blocks`; or a line is longer than `limit` bytes, or nothing but empty
+        lines comes for long, which a small file can expand to.
     """
     if limit < 1:
         raise UserError(f"--record-limit is {limit}; give 1 or more.")
-    number, offset, parts, size = 1, 0, [], 0
+    number, offset, parts, size, blank = 1, 0, [], 0, 0
     for block in read_blocks(path, threads=threads):
+        blank = 0 if block.strip() else blank + len(block)
+        if blank > _BLANK_BYTES:
+            raise UserError(
+                f"{os.fspath(path)}, line {number}: over {_BLANK_BYTES:,} bytes of empty lines, "
+                "which no text has; is it the right file?"
+            )
         lines = block.split(b"\n")
         if len(lines) > 1:
             lines[0] = b"".join([*parts, lines[0]])

@@ -91,6 +91,13 @@ def test_a_compressed_line_without_end_takes_no_memory(tmp_path, capsys):
     assert "bomb.jsonl.gz, line 1: it is longer than 16,777,216 bytes" in refused(capsys, argv)
 
 
+def test_a_bomb_of_empty_lines_is_refused_soon(tmp_path, capsys):
+    file = tmp_path / "bomb.jsonl.gz"
+    file.write_bytes(gzip.compress(b"\n" * (6 << 20)))
+    argv = ["data", "vocabulary", "--documents", str(file), "--out", str(tmp_path / "v.model")]
+    assert "bomb.jsonl.gz, line 4194305: over 4,194,304 bytes of empty" in refused(capsys, argv)
+
+
 def test_bytes_that_are_not_utf8_are_found_in_a_line_without_end(tmp_path):
     probe = tmp_path / "probe.csv.gz"
     with gzip.open(probe, "wb", compresslevel=1) as f:
