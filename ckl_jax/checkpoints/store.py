@@ -372,7 +372,7 @@ class CheckpointStore:
                 raise
             raise UserError(
                 f"Cannot write the checkpoint {path}: {reason}; free space or choose another "
-                "MODEL_DIR, then restart: the run goes on from its newest complete checkpoint, if any."
+                "MODEL_DIR, then restart: the run goes on from its newest whole checkpoint, if any."
             ) from e
 
 
