@@ -23,6 +23,11 @@ from tests import helpers
 B, N, H = 2, 4, 8
 
 
+def one_of(names, fast):
+    """One case in `make test`, for the interpreted kernel compiles for seconds; all in the slow."""
+    return [n if n == fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     monkeypatch.setattr(splash, "_INTERPRET", True)
@@ -82,7 +87,7 @@ def value_and_gradients(given, cotangent, mask, seen, **settings):
     return y, gradients
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_of(CASES, "window, packed, no multiple"))
 def test_outputs_and_gradients_are_those_of_products(name):
     length, groups, causal, window, cap, packed, rate = CASES[name]
     *given, cotangent = arrays(length, groups)
@@ -106,9 +111,10 @@ def test_half_precision_keeps_its_dtype_and_comes_close():
     np.testing.assert_allclose(y.astype(jnp.float32)[seen], wanted[seen], atol=0.03)
 
 
-@pytest.mark.parametrize(("groups", "model"), [(4, 4), (2, 4), (1, 2), (2, 1)])
-def test_each_device_of_a_mesh_computes_its_rows_and_heads(groups, model):
+@pytest.mark.parametrize("heads", one_of([(4, 4), (2, 4), (1, 2), (2, 1)], (2, 4)))
+def test_each_device_of_a_mesh_computes_its_rows_and_heads(heads):
     """Keys that are fewer than the devices of the heads are there on several."""
+    groups, model = heads
     *given, _ = arrays(130, groups)
     mask = RowMask(jnp.asarray(segments(130)), windows=(50,))
 
@@ -172,7 +178,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_of(MODELS, "decoder"))
 def test_logits_and_gradients_of_models_are_those_of_products(name):
     """Of rows of several texts, with padding."""
     config = MODELS[name]

@@ -23,7 +23,7 @@ FIRST = dataclasses.replace(helpers.TINY_MODERNBERT, num_layers=5)
 
 
 @pytest.mark.parametrize("config", [PERIOD, FIRST], ids=["period", "first"])
-@pytest.mark.parametrize("remat", ["none", "full"])
+@pytest.mark.parametrize("remat", ["none", pytest.param("full", marks=pytest.mark.slow)])
 def test_lora_beside_frozen_layers_has_the_gradients_of_the_loop(config, remat):
     """Values and gradients of what trains, and hidden states."""
     method = lora(rank=2, trunk=())
