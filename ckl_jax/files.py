@@ -423,10 +423,9 @@ def as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
-    """JSON that every reader takes: numbers that it has no word for, such as NaN, are null."""
-    text = json.dumps(value, default=default)
-    return json.dumps(json.loads(text, parse_constant=lambda name: None), ensure_ascii=False)
+def without_nan(value: Any, default: Callable[[Any], Any] | None = None) -> Any:
+    """`as_json`, but numbers for which JSON has no word, such as NaN, are None."""
+    return json.loads(json.dumps(value, default=default), parse_constant=lambda name: None)
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:

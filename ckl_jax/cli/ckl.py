@@ -12,6 +12,7 @@ import importlib
 import inspect
 import io
 import itertools
+import json
 import os
 import re
 import shlex
@@ -25,7 +26,7 @@ from typing import Any
 import ckl_jax
 from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import json_text
+from ckl_jax.files import without_nan
 from ckl_jax.parallel import processes
 
 _OUTPUT = ("--quiet", "--json")
@@ -127,7 +128,7 @@ def _run(argv: list[str], quiet: bool, as_json: bool) -> int:
         result = _result(command())
     if kept:
         document = {**result, "output": kept.getvalue().splitlines()}
-        print(json_text(document, _as_json))
+        print(json.dumps(without_nan(document, _as_json), ensure_ascii=False))
     return result["exit_code"]
 
 

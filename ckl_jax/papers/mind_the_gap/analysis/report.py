@@ -11,7 +11,7 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import save
 from ckl_jax.analysis.report import versions
 from ckl_jax.analysis.sections import Cell, Section, estimate, whole, write_page
-from ckl_jax.files import write_file, write_json
+from ckl_jax.files import without_nan, write_file, write_json
 from ckl_jax.papers.mind_the_gap.analysis.emerging import (
     EMERGING,
     FIRST,
@@ -78,7 +78,7 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     # The page comes first: by it a report that was interrupted is known as this package's.
     page = write_page(out / "report.html", "How fast the model goes stale", sections, lead)
     save(drawn, out)
-    write_json(out / "results.json", results)
+    write_json(out / "results.json", without_nan(results))  # which the claims read again
     write_file(out / "tables.md", "\n".join(table.markdown() for table in plain))
     for table in plain:
         table.show()

@@ -10,7 +10,7 @@ from ckl_jax.analysis.figures import bars, legend, panels, png
 from ckl_jax.analysis.rows import EVAL
 from ckl_jax.analysis.sections import Section
 from ckl_jax.errors import UserError, refuse_unknown
-from ckl_jax.files import write_file, write_json
+from ckl_jax.files import without_nan, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS, ratios, read_losses
 
 Table = dict[str, dict[str, dict[str, dict[str, float]]]]  # run -> task -> group -> numbers
@@ -79,5 +79,5 @@ def draw(table: Table, group: str = "proper_nouns"):
 
 def write(table: Table, out: str | os.PathLike) -> None:
     """Writes proper_nouns.json and proper_nouns.png to a folder."""
-    write_json(Path(out) / "proper_nouns.json", table)
+    write_json(Path(out) / "proper_nouns.json", without_nan(table))
     write_file(Path(out) / "proper_nouns.png", draw(table))

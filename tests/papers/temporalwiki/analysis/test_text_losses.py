@@ -109,6 +109,8 @@ def test_one_text_with_the_group_has_no_interval(tmp_path, capsys):
     assert ckl.main([*runs, "--out", f"{tmp_path}/out"]) == 0
     said = next(x for x in capsys.readouterr().out.splitlines() if "LoRA, rest, proper" in x)
     assert "of one text" in said and "nan" not in said
+    written = read_json(tmp_path / "out" / "proper_nouns.json")["lora"]["rest"]["proper_nouns"]
+    assert written["value"] == 1.0 and written["low"] is written["high"] is None
 
 
 def test_bad_losses_are_named(tmp_path):
