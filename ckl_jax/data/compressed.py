@@ -13,12 +13,12 @@ import sys
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
 
 import numpy as np
 
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import os_errors
 
 BLOCK_BYTES = 1 << 18
@@ -226,6 +226,62 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
         # TokenError: of a header; RuntimeError: encrypted, or compressed in a way not known here.
         except (zipfile.BadZipFile, tokenize.TokenError, RuntimeError) as e:
             raise ValueError(str(e)) from e
+
+
+def read_parquet(
+    path: str | os.PathLike, columns: frozenset[str] = frozenset()
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a Parquet file as {column: value}, in constant memory.
+
+    Args:
+      columns: those to read; none given are all.
+
+    Raises:
+      UserError: the file is none, a row is too long or holds what Python does not, or pyarrow is
+        not installed.
+    """
+    with if_missing(
+        f"{path}: Parquet needs the package 'pyarrow': pip install 'ckl-jax[parquet]', or save the "
+        "table as JSON lines."
+    ):
+        import pyarrow
+        import pyarrow.parquet
+    number, where = 0, ""
+    with os_errors(path, "read"):
+        try:
+            table = pyarrow.parquet.ParquetFile(path)
+            wanted = [n for n in table.schema_arrow.names if not columns or n in columns]
+            groups = map(table.metadata.row_group, range(table.num_row_groups))
+            check_expansion(path, sum(group.total_byte_size for group in groups))
+            # Few rows: equal values are stored once, and are made of the file a batch at a time.
+            for batch in table.iter_batches(batch_size=32, columns=wanted):
+                where = f", rows {number + 1} to {number + len(batch)}"
+                for i in range(len(batch) if batch.nbytes > RECORD_BYTES else 0):
+                    if batch.slice(i, 1).nbytes > RECORD_BYTES:
+                        raise too_long(path, f"row {number + i + 1}", RECORD_BYTES)
+                yield from batch.to_pylist()
+                number += len(batch)
+        except (pyarrow.ArrowException, ValueError, OverflowError) as e:
+            reason = str(e).splitlines()[0][:100]
+            raise UserError(f"{path}{where}: it cannot be read as Parquet ({reason}).") from e
+
+
+def bounded(
+    path: str | os.PathLike, rows: Iterable[tuple[str, dict[str, Any]]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (place, row) as they are while they may be kept in memory.
+
+    Raises:
+      UserError: they are far larger than a compressed file can honestly hold.
+    """
+    size = 0
+    for where, row in rows:
+        size += sum(map(sys.getsizeof, row.values()))
+        try:
+            check_expansion(path, size)
+        except ValueError as e:
+            raise UserError(f"{where}: {e}; it does not fit into memory.") from e
+        yield where, row
 
 
 def check_expansion(path: str | os.PathLike, size: int) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.data.compressed import bounded, read_parquet
 from ckl_jax.data.json_rows import numbered_rows
-from ckl_jax.errors import UserError, if_missing
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.errors import if_missing
+from ckl_jax.files import atomic_write
 
 _KINDS = re.compile(r"\.(jsonl|parquet(\.\w+)?)$")  # P36.jsonl, P36.parquet, P36.parquet.gzip
 
@@ -32,13 +33,14 @@ def table_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields ("file, line n", object) of each row.
 
     Raises:
-      UserError: the file cannot be read, or pyarrow is not installed.
+      UserError: the file cannot be read, expands to too much, or pyarrow is not installed.
     """
-    if file.suffix == ".jsonl":
-        yield from numbered_rows(file)
-        return
-    for number, row in enumerate(_parquet(file), 1):
-        yield f"{file}, row {number}", row
+    rows = (
+        numbered_rows(file)
+        if file.suffix == ".jsonl"
+        else ((f"{file}, row {n}", row) for n, row in enumerate(read_parquet(file), 1))
+    )
+    yield from bounded(file, rows)
 
 
 def write_table(stem: Path, rows: Iterable[dict[str, Any]], fmt: str = "jsonl") -> None:
@@ -50,28 +52,13 @@ def write_table(stem: Path, rows: Iterable[dict[str, Any]], fmt: str = "jsonl") 
     checks.require_choice(("jsonl", "parquet"), fmt=fmt)
     file = stem.with_name(f"{stem.name}.{fmt}")
     if fmt == "parquet":
-        pyarrow, parquet = _pyarrow(file)
+        with if_missing(
+            f"{file}: Parquet needs the package 'pyarrow': pip install 'ckl-jax[parquet]'."
+        ):
+            import pyarrow
+            from pyarrow import parquet
         with atomic_write(file, "wb") as f:
             parquet.write_table(pyarrow.Table.from_pylist(list(rows)), f)
         return
     with atomic_write(file) as f:
         f.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def _pyarrow(file: Path) -> tuple[Any, Any]:
-    with if_missing(
-        f"{file}: parquet needs pyarrow, which is not installed; pip install "
-        "'ckl-jax[parquet]', or save the table as JSON lines."
-    ):
-        import pyarrow
-        from pyarrow import parquet
-    return pyarrow, parquet
-
-
-def _parquet(file: Path) -> list[dict[str, Any]]:
-    pyarrow, parquet = _pyarrow(file)
-    try:
-        with os_errors(file, "read"):
-            return parquet.read_table(file).to_pylist()
-    except pyarrow.ArrowException as e:
-        raise UserError(f"{file} is not a parquet file ({e}).") from e

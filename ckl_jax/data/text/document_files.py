@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.compressed import RECORD_BYTES, check_expansion, read_lines, too_long
+from ckl_jax.data.compressed import RECORD_BYTES, read_lines, read_parquet, too_long
 from ckl_jax.data.text.documents import Document, encodable
-from ckl_jax.errors import UserError, if_missing
+from ckl_jax.errors import UserError
 from ckl_jax.files import json_value, os_errors
 
 _PACKED = (".gz", ".bz2")
@@ -126,28 +126,8 @@ def _csv(path: Path, columns: frozenset[str]) -> Iterator[Record]:
 
 
 def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
-    with if_missing(
-        f"{path}: Parquet needs the package 'pyarrow': pip install 'ckl-jax[parquet]'."
-    ):
-        import pyarrow
-        import pyarrow.parquet
-    try:
-        with os_errors(path, "read"):
-            table = pyarrow.parquet.ParquetFile(path)
-            wanted = [n for n in table.schema_arrow.names if not columns or n in columns]
-            groups = map(table.metadata.row_group, range(table.num_row_groups))
-            check_expansion(path, sum(group.total_byte_size for group in groups))
-            number = 0
-            # Few rows: equal values are stored once, and are made of the file a batch at a time.
-            for batch in table.iter_batches(batch_size=32, columns=wanted):
-                for i in range(len(batch) if batch.nbytes > RECORD_BYTES else 0):
-                    if batch.slice(i, 1).nbytes > RECORD_BYTES:
-                        raise too_long(path, f"row {number + i + 1}", RECORD_BYTES)
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", number, row
-    except (pyarrow.ArrowException, ValueError) as e:
-        raise UserError(f"{path} is not a Parquet file ({str(e).splitlines()[0][:100]}).") from e
+    for number, row in enumerate(read_parquet(path, columns), 1):
+        yield f"row {number}", number, row
 
 
 def _text(path: Path) -> Document:
@@ -184,7 +164,7 @@ def _document(record: Mapping, fields: Fields, path: Path, where: str, number: i
 
 def _day(given: Any, path: Path, where: str) -> str:
     if isinstance(given, datetime.date):  # and its subclass datetime
-        return given.strftime("%Y-%m-%d")
+        return given.isoformat()[:10]
     try:
         return datetime.date.fromisoformat(str(given)[:10]).isoformat()
     except ValueError as e:

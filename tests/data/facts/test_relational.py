@@ -181,7 +181,7 @@ def test_parquet_is_read_as_json_lines_are(tmp_path):
     with pytest.raises(UserError, match="P1.parquet.gzip, row 1: `obj_label` is ''"):
         Dataset.from_path(folder)
     file.write_text("{}")
-    with pytest.raises(UserError, match="is not a parquet file"):
+    with pytest.raises(UserError, match="cannot be read as Parquet"):
         Dataset.from_path(folder)
 
 

@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 
+import numpy as np
 import pytest
 
 from ckl_jax.data.text.document_files import Fields, read_place
@@ -43,7 +44,7 @@ def test_parquet(tmp_path):
     parquet.write_table(table, tmp_path / "x.parquet")
     assert texts(tmp_path / "x.parquet") == [("2024-01-02", "", "a")]
     (tmp_path / "bad.parquet").write_bytes(b"no")
-    with pytest.raises(UserError, match=r"bad.parquet is not a Parquet file"):
+    with pytest.raises(UserError, match=r"bad.parquet: it cannot be read as Parquet"):
         texts(tmp_path / "bad.parquet")
 
 
@@ -82,10 +83,39 @@ def test_parquet_that_expands_to_gigabytes_is_refused(tmp_path):
         table = pyarrow.table({"text": text})
         plain = {"compression": "zstd", "use_dictionary": False}
         parquet.write_table(table, tmp_path / f"{name}.parquet", **plain)
-    with pytest.raises(UserError, match=r"many.parquet .*expands to 33\d,\d+,\d+ bytes"):
+    with pytest.raises(UserError, match=r"many.parquet: .*expands to 33\d,\d+,\d+ bytes"):
         texts(tmp_path / "many.parquet")
     with pytest.raises(UserError, match=r"long.parquet, row 2: it is longer than 16,777,216 bytes"):
         texts(tmp_path / "long.parquet")
     # Equal values are stored once: what they expand to is no larger than a batch.
     parquet.write_table(pyarrow.table({"text": whole}), tmp_path / "equal.parquet")
     assert len(texts(tmp_path / "equal.parquet")) == 17
+
+
+def test_what_python_cannot_hold_is_told_with_its_rows(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    days = pyarrow.array([0, 2**31 - 1], pyarrow.int32()).cast(pyarrow.date32())
+    parquet.write_table(
+        pyarrow.table({"text": ["A.", "B."], "date": days}), tmp_path / "days.parquet"
+    )
+    with pytest.raises(UserError, match="days.parquet, rows 1 to 2: it cannot be read as Parquet"):
+        list(read_place(tmp_path / "days.parquet"))
+
+
+def test_a_table_of_equal_rows_that_expands_to_gigabytes_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    from ckl_jax.data.facts.tables import table_rows
+
+    count = 50_000
+    texts = pyarrow.DictionaryArray.from_arrays(np.zeros(count, np.int32), ["x" * 20_000])
+    parquet.write_table(
+        pyarrow.table({"sub_label": texts, "obj_label": texts}), tmp_path / "P.parquet"
+    )
+    assert (tmp_path / "P.parquet").stat().st_size < 100_000
+    with pytest.raises(UserError, match="row .*: it expands to 268,.* it does not fit into memory"):
+        for _ in table_rows(tmp_path / "P.parquet"):
+            pass
