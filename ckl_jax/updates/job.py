@@ -190,7 +190,7 @@ class _Run:
         if settings.since or last is None or last in self.learned:
             return settings
         return dataclasses.replace(
-            settings, since=records.read(last, "update.json").get("since", "")
+            settings, since=records.read(last, "update.json").get("since") or ""
         )
 
     def _tasks(self) -> Callable[[Any, Any], Any]:

@@ -55,8 +55,7 @@ class Sentences:
         self._sorted = np.empty(0, np.int64)
         self._buffer: list[np.ndarray] = []
         if path is not None and path.exists():
-            with os_errors(path, "read"):
-                self._sorted = np.load(path, allow_pickle=False)
+            self._sorted = _saved(path)
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
         """Adds hashes; returns which were new, counting the first of equal ones only."""
@@ -86,6 +85,17 @@ class Sentences:
         self._merge()
         with atomic_write(path, "wb") as f:
             np.save(f, self._sorted, allow_pickle=False)
+
+
+def _saved(path: Path) -> np.ndarray:
+    try:
+        with os_errors(path, "read"):
+            found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as e:
+        raise UserError(f"{path} is damaged ({e}); restore it.") from e
+    if found.dtype != np.int64 or found.ndim != 1 or not (np.diff(found) > 0).all():
+        raise UserError(f"{path} does not hold the sentences of an update; restore it.")
+    return found
 
 
 def select(

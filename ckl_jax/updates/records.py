@@ -7,6 +7,7 @@ from typing import Any
 
 from ckl_jax import checks, files
 from ckl_jax.analysis import gate
+from ckl_jax.data.facts.dated_facts import check_day
 from ckl_jax.errors import UserError
 from ckl_jax.updates.items import Item
 from ckl_jax.updates.new_text import Counts
@@ -19,7 +20,7 @@ _ASKED = {"answers": {"*": int}, "texts": {"new": [[_NUMBER]], "old": [[_NUMBER]
 # What the files of a registry hold, as far as it is read again.
 _FIELDS = {
     "registry.json": {"model": str},
-    "update.json": {"base": (str, _OR_NULL), "method": str, "date": str},
+    "update.json": {"base": (str, _OR_NULL), "method": str, "date": str, "since": (str, _OR_NULL)},
     "documents.json": {f.name: f.type for f in dataclasses.fields(Counts)},
     "overlap.json": {"exact": int, "items": int},
     "before.json": _ASKED,
@@ -37,6 +38,11 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     checks.require_fields(str(folder / name), found, _FIELDS[name], _DO)
     if name == "verdict.json":
         checks.require_choice(gate.EXIT_CODES, **{f"verdict of {folder / name}": found["verdict"]})
+    if name == "documents.json":
+        for day in ("first_date", "last_date"):
+            where = f"{day} of {folder / name}"
+            if found[day] and check_day(found[day], where) >= "9999":
+                raise UserError(f"{where} is {found[day]!r}, which is no day of a document; {_DO}.")
     return found
 
 

@@ -6,6 +6,7 @@ DIR/updates/0001/         one update; verdict.json ends it, and shipping exists 
 DIR/updates/0001/model/   the model, in Hugging Face's format
 """
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -65,12 +66,30 @@ class Registry:
         return [p for p in self._folders() if (p / "verdict.json").exists()]
 
     def _folders(self) -> list[Path]:
-        return sorted(p for p in (self.root / "updates").glob("*") if _NAME.fullmatch(p.name))
+        """The folders of updates, finished or not.
+
+        Raises:
+          UserError: one is a link, which may lead to files of others, or is not of an update.
+        """
+        root = self.root / "updates"
+        found = sorted(p for p in root.glob("*") if _NAME.fullmatch(p.name))
+        for path in (root, *found):
+            if path.is_symlink():
+                raise UserError(f"{path} is a link; put the folder that it leads to in its place.")
+        for path in found:
+            # An update writes this file first.
+            held = [path.name] if path.is_file() else os.listdir(path)
+            if not (path / "update.json").is_file() and any(n[0] != "." for n in held):
+                raise UserError(f"{path} is not of an update of {self.root}; move it elsewhere.")
+        return found
 
     def begin(self) -> Path:
         """The folder of the unfinished update, or of a new one."""
         folders = self._folders()
         if folders and (self.is_shipping(folders[-1]) or folders[-1] not in self.updates()):
+            for path in folders[-1].iterdir():
+                if path.is_symlink():
+                    raise UserError(f"{path} is a link; remove it, or put what it leads to there.")
             return folders[-1]
         number = int(folders[-1].name) + 1 if folders else 1
         return self.root / "updates" / f"{number:04}"

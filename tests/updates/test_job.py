@@ -14,8 +14,10 @@ from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
 from ckl_jax.data.text.documents import write_documents
 from ckl_jax.data.text.vocabularies import train_vocabulary
+from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, t5
 from ckl_jax.updates import evidence, job, registry
+from ckl_jax.updates.new_text import Sentences
 from ckl_jax.updates.registry import Registry
 from tests.llama_tokenizer import train_tokenizer
 from tests.updates import planted
@@ -202,6 +204,8 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
         ("updates/0001/update.json", {"base": 3}, "the field 'base' has the value 3"),
         ("updates/0001/update.json", {"base": "0001"}, "base is '0001', and no earlier update"),
         ("updates/0001/documents.json", {"last_date": None}, "the field 'last_date' has the value"),
+        ("updates/0001/documents.json", {"last_date": "2026-02-30"}, "give a day as YYYY-MM-DD"),
+        ("updates/0001/documents.json", {"last_date": "9999-12-31"}, "no day of a document"),
         ("updates/0001/items.jsonl", {"candidates": []}, "no candidates"),
     ],
 )
@@ -215,6 +219,45 @@ def test_a_damaged_record_is_named(name, changed, said, done, texts, tmp_path, c
     assert ckl.main(["update", "--out", str(out), "--documents", str(texts / "all.jsonl")]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
     assert str(out / name) in told and said in told
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [b"mine", np.zeros(3), np.zeros((2, 4), np.int64), np.array(["a"]), np.array([2, 1])],
+    ids=["bytes", "floats", "matrix", "texts", "unsorted"],
+)
+def test_sentences_that_are_damaged_are_named(saved, tmp_path):
+    path = tmp_path / "sentences.npy"
+    path.write_bytes(saved) if isinstance(saved, bytes) else np.save(path, saved)
+    with pytest.raises(UserError, match="sentences.npy .*; restore it"):
+        Sentences(path)
+
+
+def test_folders_of_others_among_the_updates_stay(done, texts, tmp_path, capsys):
+    """What a link leads to, and what is no update, is neither written to nor removed."""
+    victim = tmp_path / "victim"
+    (victim / "train").mkdir(parents=True)
+    (victim / "update.json").write_text("mine")
+    (victim / "train" / "notes.txt").write_text("mine")
+    held = sorted(victim.rglob("*"))
+    for place, to, said in (
+        ("updates/0003", victim, "updates/0003 is a link"),
+        ("updates/2024/notes.txt", None, "updates/2024 is not of an update of"),
+        ("updates/0003/train", victim / "train", "updates/0003/train is a link"),
+    ):
+        out = tmp_path / place.replace("/", "-")
+        shutil.copytree(done, out)
+        (out / place).parent.mkdir(exist_ok=True)
+        if to:
+            (out / place).symlink_to(to)
+        else:
+            (out / place).write_text("mine")
+        if place.endswith("train"):
+            (out / "updates" / "0003" / "update.json").write_text("{}")
+        assert ckl.main(["update", "--out", str(out), "--documents", str(texts / "all.jsonl")]) == 2
+        assert said in capsys.readouterr().err
+        assert (out / place).exists()
+    assert sorted(victim.rglob("*")) == held and (victim / "update.json").read_text() == "mine"
 
 
 @pytest.mark.slow
