@@ -31,14 +31,18 @@ class Macro:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """`@scope/selector` or `@scope/selector()` in a value."""
+    """`@scope/selector`, or if it is called `@scope/selector()`, in a value."""
 
     selector: str
+    is_called: bool
+
+    def __str__(self) -> str:
+        return f"@{self.selector}{'()' if self.is_called else ''}"
 
 
 class _Delegate(config_parser.ParserDelegate):
     def configurable_reference(self, scoped_selector, evaluate):
-        return Reference(scoped_selector)
+        return Reference(scoped_selector, evaluate)
 
     def macro(self, name):
         return Macro(name)
