@@ -326,6 +326,8 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
         return configured(**arguments)
     except UserError as e:
         raise UserError(str(e).split("\n  In call to configurable")[0]) from e
+    except OSError as e:
+        raise _without_trail(e) from None
     except ValueError as e:
         if not _raised_here(e):
             raise
@@ -353,6 +355,13 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
                 f"The gin files leave {unset[1]} of {called[1]} unset; bind it in a gin file."
             ) from e
         raise
+
+
+def _without_trail(e: OSError) -> OSError:
+    """The error that gin repeats; its copies lack the number and the file."""
+    while e.errno is None and isinstance(e.__context__, OSError):
+        e = e.__context__
+    return e
 
 
 def _is_circular(e: RecursionError) -> bool:
