@@ -23,7 +23,7 @@ from ckl_jax.checkpoints.restore import (
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
+from ckl_jax.files import os_errors, read_text
 
 # What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept,
 # and what facts it is probed with.
@@ -164,6 +164,7 @@ def check_same_run(
         return None
     from ckl_jax.config import gin_config
 
+<<<<<<< Updated upstream
     # Gin may be loaded without having configured this program, e.g. in a notebook.
     if gin_config.in_job():
         with os_errors(config, "read"):
@@ -173,6 +174,20 @@ def check_same_run(
         if difference and not may_differ:
             other = inputs is not None and held.get("inputs_digest") and not same_inputs
             also = " (data, vocabulary or base have other content)" if other else ""
+=======
+        if gin_config.in_job():
+            text = read_text(config)
+            difference = first_difference(text, gin_config.config_text(), same_inputs)
+    if difference and not may_differ:
+        also = " (data, vocabulary or base have other content)" if other_inputs else ""
+        raise UserError(
+            f"{model_dir} was trained {difference}{also}; use another {setting} or the old "
+            f"value, or go on with its settings alone: --gin_file={config}."
+        )
+    if other_inputs and not difference:
+        difference = "on data, a vocabulary or a base of other content in the same places"
+        if not may_differ:
+>>>>>>> Stashed changes
             raise UserError(
                 f"{model_dir} was trained {difference}{also}; use another {setting} or the old "
                 f"value, or go on with its settings alone: --gin_file={config}."
