@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.checkpoints import architectures, peft_fused
 from ckl_jax.checkpoints.architecture import Config, Peft
 from ckl_jax.checkpoints.hf_entry import Entry
@@ -35,6 +36,8 @@ _PLAIN = {
     "layers_to_transform": None,
     "lora_bias": False,
 }
+_FLAGS = ("use_rslora", "use_dora", "fan_in_fan_out")
+_KINDS = {"r": int, "lora_alpha": (int, float), **dict.fromkeys(_FLAGS, bool | None)}
 
 
 def is_adapter(path: str) -> bool:
@@ -218,6 +221,12 @@ def _check_settings(settings: Mapping[str, Any], config: Config, source: str) ->
             raise UserError(
                 f"{source}: {CONFIG} says {name} = {settings[name]!r}; only {plain!r} fits."
             )
+    where = f"{source}/{CONFIG}"
+    checks.require_fields(where, settings, _KINDS, "let PEFT save the adapter again")
+    checks.require_size(**{f"{where}: 'r'": settings["r"]})
+    finite = float(np.finfo(np.float32).max)
+    alpha = {f"{where}: 'lora_alpha'": settings["lora_alpha"]}
+    checks.require_number("a finite number", -finite, finite, **alpha)
     if settings.get("fan_in_fan_out") and not require_peft(config, "The model").fan_in_fan_out:
         fitting = [a.name for a in architectures.known() if a.peft and a.peft.fan_in_fan_out]
         raise UserError(

@@ -21,7 +21,15 @@ from typing import Any
 
 import gin
 
-from ckl_jax.config import gin_files, gin_scan, missing_modules, old_names, trust, user_tracebacks
+from ckl_jax.config import (
+    bound_types,
+    gin_files,
+    gin_scan,
+    missing_modules,
+    old_names,
+    trust,
+    user_tracebacks,
+)
 from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.errors import UserError, is_out_of_memory, nearest
 
@@ -114,6 +122,7 @@ def bind(source: Source) -> None:
                 gin.parse_config_file(str(path))
             gin.parse_config(source.bindings)
             gin.finalize()
+            bound_types.check(source.scan)
         except Exception as e:
             gin.clear_config()
             if isinstance(e, UserError) and "\n" not in str(e):
@@ -227,6 +236,9 @@ def run(
     _lend_to_main(function)
     if instead is not None:
         _lend_to_main(resolve_function(instead))
+    # None, which stands for what is not needed, is of no type.
+    free = {o.split(" = ")[0] for o in overrides}
+    source.scan.bindings[:] = [b for b in source.scan.bindings if b.name not in free]
     bind(dataclasses.replace(source, bindings=[*source.bindings, *overrides]))
     if instead is not None and _is_bound(resolve_function(instead)) and not _is_bound(function):
         function, instead = resolve_function(instead), None  # T5X's precompile.gin binds only this
@@ -314,6 +326,8 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
         return configured(**arguments)
     except UserError as e:
         raise UserError(str(e).split("\n  In call to configurable")[0]) from e
+    except OSError as e:
+        raise _without_trail(e) from None
     except ValueError as e:
         if not _raised_here(e):
             raise
@@ -341,6 +355,13 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
                 f"The gin files leave {unset[1]} of {called[1]} unset; bind it in a gin file."
             ) from e
         raise
+
+
+def _without_trail(e: OSError) -> OSError:
+    """The error that gin repeats; its copies lack the number and the file."""
+    while e.errno is None and isinstance(e.__context__, OSError):
+        e = e.__context__
+    return e
 
 
 def _is_circular(e: RecursionError) -> bool:

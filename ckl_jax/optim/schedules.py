@@ -263,11 +263,11 @@ def _onecycle(peak: float, cycle_steps: int) -> Schedule:
 def t5x_factors(
     factors: str = "constant * linear_warmup * rsqrt_decay",
     base_learning_rate: float = 0.5,
-    warmup_steps: int = 1000,
+    warmup_steps: float = 1000,  # steps may be written as 1e4
     decay_factor: float = 0.5,
-    steps_per_decay: int = 20000,
-    steps_per_cycle: int = 100000,
-    step_offset: int = 0,
+    steps_per_decay: float = 20000,
+    steps_per_cycle: float = 100000,
+    step_offset: float = 0,
     min_learning_rate: float = 1e-8,
 ) -> Schedule:
     """T5X's `create_learning_rate_scheduler`: a product of named factors.

@@ -135,6 +135,7 @@ class SaveCheckpointConfig(configs.SaveCheckpointConfig):
     """
 
     keep: int | None = None
+    checkpoint_steps: Sequence[int] | None = ()
     first: bool = True
     dtype: str | None = "float32"
     keep_dataset_checkpoints: int | None = None
@@ -178,6 +179,8 @@ class RestoreCheckpointConfig(configs.RestoreCheckpointConfig):
       UserError: several paths, where one run starts from one checkpoint.
     """
 
+    path: str | Sequence[str] | None = None
+    assignment_map: Sequence[tuple[str, str | None]] | None = ()
     restore_dataset: bool = False
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()

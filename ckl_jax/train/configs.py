@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
+from ckl_jax.checkpoints.assignment import compile_rule
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.data.tasks.cached import CachedTask, find_task
@@ -365,6 +366,8 @@ class RestoreCheckpointConfig:
     def __post_init__(self) -> None:
         checks.require_choice((*_DTYPES, None), **{"RestoreCheckpointConfig.dtype": self.dtype})
         checks.require_choice(_DTYPES, FROZEN_DTYPE=self.frozen_dtype)
+        for pattern, _ in self.assignment["assignment_map"]:
+            compile_rule(pattern)
         if self.mode not in RESTORE_MODES:
             raise UserError(
                 f"RestoreCheckpointConfig.mode is {self.mode!r}; choose from "

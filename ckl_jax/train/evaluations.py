@@ -9,7 +9,8 @@ import numpy as np
 
 from ckl_jax import checks, files
 from ckl_jax.analysis import perplexity
-from ckl_jax.errors import UserError
+from ckl_jax.checkpoints.store import KeepBest
+from ckl_jax.errors import UserError, nearest
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import closed_book
@@ -28,6 +29,29 @@ def check_probes(probes: Any) -> None:
         )
     if hasattr(probes, "data_dir"):
         checks.require_text(PROBE_DIR=probes.data_dir)
+
+
+def check_best(best: KeepBest | None, probes: Any, evaluations: Sequence[Any]) -> None:
+    """Raises `UserError` if the best checkpoint is looked for by a metric that no evaluation has.
+
+    Args:
+      best: how checkpoints are chosen, or None.
+      probes: a record of probes, or None.
+      evaluations: of `train.train.train`; what one without `names` evaluates is not known.
+    """
+    own = [getattr(e, "splits", getattr(e, "names", None)) for e in evaluations]
+    # A number without a split is one of training, by which nothing is stopped.
+    if best is None or None in own or (best.patience is None and "/" not in best.metric):
+        return
+    splits = [f"inference_eval/{name}" for name in (probes.names if probes else ())]
+    splits += [split for each in own for split in each]
+    if not any(best.metric.startswith(f"{split}/") for split in splits):
+        score = best.metric.rpartition("/")[2]
+        there = f"those of {', '.join(splits)}" if splits else "none, for nothing is evaluated"
+        raise UserError(
+            f"KeepBest.metric is {best.metric!r}, which no evaluation has; there are {there}."
+            f"{nearest(best.metric, [f'{split}/{score}' for split in splits])}"
+        )
 
 
 def make_evaluator(

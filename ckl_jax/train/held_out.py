@@ -43,6 +43,11 @@ class HeldOutTasks:
         """The names of the tasks; () is nothing to evaluate."""
         return tuple(Path(task).name for task in self.tasks)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of the metrics."""
+        return tuple(f"training_eval/{name}" for name in self.names)
+
     def dataset(self, name: str) -> DatasetConfig:
         """Settings for reading the rows of a task."""
         lengths = self.task_feature_lengths

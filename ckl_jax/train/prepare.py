@@ -31,7 +31,7 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import setup
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.train.evaluations import Probes, check_probes, make_evaluator
+from ckl_jax.train.evaluations import Probes, check_best, check_probes, make_evaluator
 from ckl_jax.train.resume_check import digest_inputs, refuse_foreign
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import make_train_step
@@ -294,6 +294,7 @@ def prepare(
     # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
     learning_rate(total_steps=total_steps or 10**6)
     check_probes(probes)
+    check_best(checkpoint_cfg.save.keep_best, probes, evaluations)
     make_base = None
     if make_inputs is not None:
         if not is_remote(model_dir):  # what it makes may take long

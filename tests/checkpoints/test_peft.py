@@ -109,12 +109,30 @@ def change(folder, **settings):
         ({"rank_pattern": {"q": 3}}, "rank_pattern"),
         ({"r": 3}, "the model needs"),
         ({"fan_in_fan_out": True}, "for GPT-2 alone"),
+        ({"r": None}, "the field 'r' has the value None; let PEFT"),
+        ({"r": 0}, "adapter_config.json: 'r' is 0; give 1 or more"),
+        ({"r": True}, "'r' is True; give a whole number"),
+        ({"r": 10**30}, "'r' is 10+; give 2,147,483,647 or less"),
+        ({"r": [2]}, r"the field 'r' has the value \[2\]"),
+        ({"lora_alpha": "x"}, "'lora_alpha' has the value 'x'"),
+        ({"lora_alpha": 10**400}, "'lora_alpha' is 10+.*; give a finite number"),
+        ({"use_rslora": "no"}, "'use_rslora' has the value 'no'"),
+        ({"use_dora": 1}, "'use_dora' has the value 1"),
     ],
 )
 def test_what_is_not_understood_is_refused(tmp_path, settings, text):
     peft.save_peft(tmp_path, make()[1], CONFIG, 0.25)
     change(tmp_path, **settings)
     with pytest.raises(UserError, match=text):
+        peft.load_peft(tmp_path, CONFIG)
+
+
+def test_a_missing_rank_is_named(tmp_path):
+    peft.save_peft(tmp_path, make()[1], CONFIG, 0.25)
+    settings = json.loads((tmp_path / peft.CONFIG).read_text())
+    settings.pop("r")
+    (tmp_path / peft.CONFIG).write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="the field 'r' is missing; let PEFT save the adapter ag"):
         peft.load_peft(tmp_path, CONFIG)
 
 

@@ -23,6 +23,7 @@ from ckl_jax.train.resume_check import refuse_foreign
 from tests.tiny import newest_step
 
 QUIET = {"PROBES": None}
+SAVE, RESTORE = "configs.SaveCheckpointConfig", "configs.RestoreCheckpointConfig"
 
 
 def sentence(capsys, argv, command=t5x, code=2) -> str:
@@ -128,7 +129,7 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"EPOCHS": 0}, "EPOCHS is 0"),
         ({"EPOCHS": "two"}, "EPOCHS is 'two'; give a whole number"),
         ({"EPOCHS": 1.5}, "EPOCHS is 1.5; give a whole number"),
-        ({"LEARNING_RATE": "a"}, "LEARNING_RATE is 'a'; give a finite number"),
+        ({"LEARNING_RATE": "a"}, "LEARNING_RATE is 'a'; give a number"),
         ({"LEARNING_RATE": -1e-3}, "LEARNING_RATE is -0.001"),
         ({"DROPOUT_RATE": 1.0}, "DROPOUT_RATE is 1.0; give a number in [0, 1)"),
         ({"CLIP_NORM": 0}, "CLIP_NORM is 0; give a finite number above 0"),
@@ -141,12 +142,15 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"BATCH_SIZE": 0}, "BATCH_SIZE is 0"),
         ({"MODEL_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),
         ({"train.train.progress": "loud"}, "progress is 'loud'; choose from auto, rich"),
-        ({"configs.SaveCheckpointConfig.keep_best": 3}, "keep_best is 3; give @store.KeepBest()"),
+        (
+            {"configs.SaveCheckpointConfig.keep_best": 3},
+            "keep_best is 3; give one such as @store.Ke",
+        ),
         ({"CHECKPOINTS_KEPT": 0}, "CHECKPOINTS_KEPT is 0; give 1 or more"),
         ({"CHECKPOINT_PERIOD": 0}, "CHECKPOINT_PERIOD is 0; give 1 or more"),
         ({"CHECKPOINT_MINUTES": 0}, "CHECKPOINT_MINUTES is 0; give a finite number above 0"),
         ({"EVAL_PERIOD": 0}, "EVAL_PERIOD is 0"),
-        ({"PROBES": 3}, "PROBES is 3; give a record such as @closed_book.ClosedBook(), or None"),
+        ({"PROBES": 3}, "PROBES is 3; give one such as @closed_book.ClosedBook() or None"),
         ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE"),
         ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),
@@ -172,7 +176,7 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"lora.lora.rank": 0}, "lora.rank is 0; give 1 or more"),
         ({"lora.lora.rank": -4}, "lora.rank is -4; give 1 or more"),
         ({"lora.lora.rank": "x"}, "lora.rank is 'x'; give a whole number"),
-        ({"lora.lora.scale": "x"}, "lora.scale is 'x'; give a finite number"),
+        ({"lora.lora.scale": "x"}, "lora.scale is 'x'; give a number"),
         ({"lora.lora.rank": 10**7}, "lora.rank is 10000000; give 65,536 or less"),
         ({"lora.lora.phase": -1}, "lora.phase is -1; give 0 or more"),
         ({"lora.lora.phase": 7}, "leave the method's `phase` out"),
@@ -181,7 +185,7 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"lora.lora.targets": "query"}, "lora.targets is 'query'; give a list of names, such as"),
         ({"ClosedBook.probes": "new_lama", "PROBES": "@"}, "such as ('new_lama',)"),
         ({"ClosedBook.ks": (0,), "PROBES": "@"}, "of ClosedBook.ks, (0,), is 0"),
-        ({"ClosedBook.ks": 5, "PROBES": "@"}, "ClosedBook.ks is 5; give whole numbers"),
+        ({"ClosedBook.ks": 5, "PROBES": "@"}, "ClosedBook.ks is 5; give a list of whole numbers"),
         ({"ClosedBook.ks": (1, 5000), "PROBES": "@"}, "ClosedBook.ks asks for"),
         ({"ClosedBook.beam_size": 0, "PROBES": "@"}, "ClosedBook.beam_size is 0"),
         ({"ClosedBook.rule": "fh", "PROBES": "@"}, "Did you mean 'hf'?"),
@@ -190,6 +194,28 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"ClosedBook.probes": ("lama",), "PROBES": "@"}, "ClosedBook.probes has 'lama'"),
         ({"PROBE_BATCH_SIZE": 0, "PROBES": "@"}, "PROBE_BATCH_SIZE is 0; give 1 or more"),
         ({"PROBE_DIR": "nowhere", "PROBES": "@"}, "PROBE_DIR nowhere is no folder"),
+        ({"adafactor.adafactor_hf.epsilon": "x"}, "epsilon is 'x'; give a number"),
+        ({"adafactor.adafactor_hf.beta1": "x"}, "beta1 is 'x'; give a number or None"),
+        ({"adafactor.adafactor_hf.decay_exponent": "x"}, "decay_exponent is 'x'; give a number"),
+        ({"adafactor.adafactor_hf.clipping_threshold": "x"}, "clipping_threshold is 'x'; give"),
+        ({"adafactor.adafactor_hf.weight_decay": "x"}, "weight_decay is 'x'; give a number"),
+        ({"schedules.warmup_linear_to_fraction.end_fraction": "x"}, "end_fraction is 'x'; give a"),
+        ({"schedules.warmup_linear_to_fraction.warmup_fraction": "x"}, "is 'x'; give a number"),
+        ({f"{SAVE}.checkpoint_steps": "x"}, "_steps is 'x'; give a list of whole numbers ("),
+        ({f"{SAVE}.checkpoint_steps": 5}, "is 5; give a list of whole numbers, such as (5,)"),
+        ({"train.train.metrics": "x"}, "metrics is 'x'; give one such as @step_metrics.Step"),
+        ({"train.train.evaluations": "x"}, "evaluations is 'x'; give a list, each a function"),
+        ({"mesh.Partitioner.devices": "x"}, "devices is 'x'; give a list, each one such as"),
+        ({"mesh.Partitioner.logical_axis_rules": "x"}, "logical_axis_rules is 'x'; give a list"),
+        (
+            {"encoder_decoder.EncoderDecoderModel.decode_fn": "x"},
+            "fn is 'x'; give a function",
+        ),
+        ({f"{RESTORE}.assignment_map": "x"}, "assignment_map is 'x'; give a list, each (text, "),
+        (
+            {f"{RESTORE}.assignment_map": (("(", "x"),)},
+            "'(' of assignment_map is not a regular expr",
+        ),
     ],
 )
 def test_values(fails_at_once, macros, expected):
@@ -199,6 +225,33 @@ def test_values(fails_at_once, macros, expected):
         macros = {k.replace("ClosedBook", "closed_book.ClosedBook"): v for k, v in macros.items()}
         flags = ["--gin.PROBES=@closed_book.ClosedBook()"]
     assert expected in fails_at_once(*flags, **macros)
+
+
+def test_evaluations_that_cannot_be_are_refused_at_once(fails_at_once, tmp_path):
+    (tmp_path / "quiz").mkdir()
+    metadata = {"P19": {"templates": ["[X] was born in [Y]."]}}
+    (tmp_path / "quiz" / "metadata_relations.json").write_text(json.dumps(metadata))
+    rows = [{"sub_id": x, "sub_label": x, "obj_id": y, "obj_label": y} for x, y in ("ab", "cd")]
+    (tmp_path / "quiz" / "P19.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    def ranking(*flags, **macros):
+        macros["RANKING_DATASET"] = str(tmp_path / "quiz")
+        return fails_at_once(*flags, files=("ckl_ranking.gin", "ckl_best.gin"), **macros)
+
+    best = {"BEST_METRIC": "inference_eval/quiz/accuracy"}
+    assert "P19 has no template 99" in ranking(RANKING_TEMPLATES=(99,), **best)
+    assert "No template is chosen" in ranking(RANKING_TEMPLATES=(), **best)
+    assert "TEMPLATES is 'x'; give a list of whole numbers" in ranking(
+        RANKING_TEMPLATES="x", **best
+    )
+    assert "RANKING_INSTANCES is 0; give 1 or more" in ranking(RANKING_INSTANCES=0, **best)
+    said = ranking(BEST_METRIC="inference_eval/quizz/accuracy")
+    assert "'inference_eval/quizz/accuracy', which no evaluation has; there are those of" in said
+    assert "of inference_eval/quiz. Did you mean 'inference_eval/quiz/accuracy'?" in said
+    said = ranking("--gin.PROBES=@closed_book.ClosedBook()", BEST_METRIC="em")
+    assert (
+        "'em', which no evaluation has; there are those of inference_eval/invariant_lama," in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,12 +265,16 @@ def test_values(fails_at_once, macros, expected):
         ("mix_review", {"mix_review.mix_review.ratio": "x"}, "mix_review.ratio is 'x'; give"),
         ("mix_review", {"mix_review.mix_review.decay": 2}, "decay is 2; give a number from 0 to 1"),
         ("k_adapter_k2", {"K2_TAPS": ()}, "k_adapter.taps is (); give whole numbers"),
-        ("k_adapter_k2", {"K2_TAPS": 3}, "k_adapter.taps is 3; give whole numbers"),
+        ("k_adapter_k2", {"K2_TAPS": 3}, "K2_TAPS is 3; give a list of whole numbers"),
         ("k_adapter_k2", {"K2_TAPS": (0, -1)}, "of k_adapter.taps, (0, -1), is -1; give 0 or"),
-        ("k_adapter_k2", {"k_adapter.k_adapter.scale": "x"}, "k_adapter_0.scale is 'x'"),
+        (
+            "k_adapter_k2",
+            {"k_adapter.k_adapter.scale": "x"},
+            "scale is 'x'; give a number",
+        ),
         ("modular", {"MODULAR_EMB_DIM": 0}, "MODULAR_EMB_DIM is 0; give 1 or more"),
         ("modular", {"MODULAR_NUM_LAYERS": 0}, "MODULAR_NUM_LAYERS is 0; give 1 or more"),
-        ("modular", {"modular.modular.scale": "x"}, "modular_0.scale is 'x'; give a finite"),
+        ("modular", {"modular.modular.scale": "x"}, "modular.scale is 'x'; give a number"),
     ],
 )
 def test_values_of_methods(fails_at_once, method, macros, expected):

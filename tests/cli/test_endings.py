@@ -48,6 +48,10 @@ HELP = {
     "ckl experiment": ["-m", "ckl_jax.cli.ckl", "experiment", "list"],
     "t5x": ["-m", "ckl_jax", "--help"],
     "t5x train": ["-m", "ckl_jax", "train", "--help"],
+    "t5x precompile": [
+        *("-m", "ckl_jax", "precompile", "--gin_file=ckl_lora.gin", "--gin_file=tiny.gin"),
+        "--gin.COMPILE=False",
+    ],
     "t5x --dry_run": ["-m", "ckl_jax", "train", "--gin_file=ckl_lora.gin", "--dry_run"],
 }
 

@@ -295,6 +295,13 @@ def test_includes_that_are_missing_or_endless(bundled):
     assert "includes itself" in error(write(bundled, "include 'mine.gin'\n"), SET_DIR)
 
 
+def test_an_error_of_the_system_keeps_its_number_and_file(bundled, tmp_path):
+    """Gin repeats errors at each function that it calls, without these."""
+    with pytest.raises(FileNotFoundError) as e:
+        run(write(bundled, "gin_example.train.model = @gin_example.opened()"), SET_DIR)
+    assert e.value.filename == "/no/such/file" and "In call" not in str(e.value)
+
+
 def test_a_user_error_of_the_job_comes_out_as_it_was():
     message = error("job.gin", SET_DIR, "TRAIN_STEPS = -1")
     assert message == "total_steps is -1; it must be positive."

@@ -297,6 +297,9 @@ def test_a_method_goes_into_a_stock_gin_file(tiny, tmp_path, gin_file):
 def test_precompile_reads_stock_gin_files(tiny, tmp_path, gin_file, capsys):
     # Its MODEL_DIR and TRAIN_STEPS are left open.
     argv = [gin_file(), "--gin.MIXTURE_OR_TASK_NAME='not there'"]
+    # What T5X takes in place of a whole number, or of an empty list.
+    argv.append("--gin.utils.create_learning_rate_scheduler.warmup_steps=1e4")
+    argv.append("--gin.utils.SaveCheckpointConfig.checkpoint_steps=None")
     assert t5x.main(["precompile", *argv]) == 0
     assert "FLOP" in capsys.readouterr().out
 

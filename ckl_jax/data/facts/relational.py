@@ -177,7 +177,7 @@ class Dataset:
             warnings.warn(f"{folder} has no <relation>.jsonl of {names}.", stacklevel=3)
         wanted = set(only) or set(codes)
         return cls(
-            name=_name(folder),
+            name=name_of(folder),
             path=str(folder),
             relations={
                 code: _relation(folder, tables[code], code, metadata, relation_info.get(code, {}))
@@ -255,7 +255,9 @@ def _downloaded() -> Path:
     return Path(root) / "datasets"
 
 
-def _name(folder: Path) -> str:
+def name_of(path: str | os.PathLike) -> str:
+    """The name of the dataset in a folder, which `Dataset.from_path` gives it."""
+    folder = _folder(path)
     file = folder / "metadata.json"
     return str(_object(file).get("name", folder.name)) if file.exists() else folder.name
 

@@ -4,20 +4,20 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.facts.relational import Dataset, name_of
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_jsonl
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.papers.lm_pub_quiz import opening
 from ckl_jax.papers.lm_pub_quiz.mask_filling import MaskFiller, fill_dataset
-from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
+from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator, chosen_templates
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES, Scoring, Settings
 from ckl_jax.parallel.mesh import Partitioner
@@ -66,12 +66,22 @@ class _OfDataset:
     relations: tuple[str, ...] = ()
     templates: tuple[int, ...] | None = (0,)
     batch_size: int | None = None
+    _suffix: ClassVar[str] = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is evaluated; () is nothing."""
+        if self.dataset is None:
+            return ()
+        return (f"inference_eval/{name_of(self.dataset)}{self._suffix}",)
 
     def __call__(self, model: BaseTransformerModel, partitioner: Partitioner) -> Evaluate:
         """Reads the dataset; returns `(params, step, last) -> scores`."""
         if self.dataset is None:
             return lambda params, step, last: {}
         dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+        for relation in dataset:  # now, and not when the model has been trained
+            chosen_templates(relation, self.templates)
         return self._evaluation(dataset, model, partitioner)
 
 
@@ -100,6 +110,7 @@ class Ranking(_OfDataset):
 
     def __post_init__(self) -> None:
         checks.require_choice(("sum", "mean"), RANKING_REDUCTION=self.reduction)
+        checks.require_int(RANKING_INSTANCES=self.subsample)
 
     def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
         settings = Scoring(
@@ -124,7 +135,7 @@ class Ranking(_OfDataset):
             if jax.process_index() == 0:
                 results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
             scalars = {**_scalars(results), "seconds": time.monotonic() - started}
-            return {f"inference_eval/{dataset.name}": scalars}
+            return {self.names[0]: scalars}
 
         return evaluate
 
@@ -139,6 +150,8 @@ class MaskFilling(_OfDataset):
       dataset, folder, relation_info, relations, templates, batch_size: see `Ranking`.
     """
 
+    _suffix: ClassVar[str] = "_mask_filling"
+
     def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
         filler = make_filler(model, None, partitioner.put_whole, self.batch_size)
 
@@ -152,7 +165,7 @@ class MaskFilling(_OfDataset):
             found = {"items": len(rows)}
             for k in (1, 10):
                 found[f"precision@{k}"] = 100 * float(np.mean([row["rank"] < k for row in rows]))
-            return {f"inference_eval/{dataset.name}_mask_filling": found}
+            return {self.names[0]: found}
 
         return evaluate
 

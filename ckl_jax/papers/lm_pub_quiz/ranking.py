@@ -325,6 +325,8 @@ def chosen_templates(relation: Relation, chosen: int | Sequence[int] | None) -> 
     if chosen is None:
         return list(range(len(relation.templates)))
     numbers = [chosen] if isinstance(chosen, int) else list(chosen)
+    if not numbers:
+        raise UserError("No template is chosen; give the number of one or more, or None for all.")
     if len(set(numbers)) < len(numbers):
         raise UserError(f"Templates {numbers} name one twice; give each once.")
     for number in numbers:

@@ -49,7 +49,8 @@ _VARIES = (
 _DIGESTS, _NAME = ("parameters", "configuration"), ("model_name_or_path",)  # of a model
 _METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": list}
 _METADATA_KINDS |= dict.fromkeys(_SPACE, list)
-_ROW_KINDS = {"sub_label": str, "answer_idx": int, "template_index": int, "instance_index": int}
+_ROW_KINDS = {"sub_id": str | int | None, "sub_label": str, "answer_idx": int}
+_INDICES = ("template_index", "instance_index")  # in all rows, or in none
 _CHANGED = {
     "parameters": "scored by other parameters of the model",
     "configuration": "scored by another configuration or tokenizer of the model",
@@ -80,7 +81,7 @@ class RelationResult:
     @property
     def answer_space(self) -> list[str]:
         """The labels of the options."""
-        return self.metadata.get("answer_space_labels", [])
+        return self.metadata.get("answer_space_labels") or []
 
     @property
     def relation_info(self) -> Mapping[str, Any]:
@@ -508,12 +509,12 @@ def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
     return {code: {**common, **own} for code, own in found.items()}
 
 
-def _check(where: str, record: Any, kinds: Mapping[str, type], needed: Sequence[str] = ()) -> None:
-    """Raises `UserError` for a field that is missing or of another kind; lists are of text."""
+def _check(where: str, record: Any, kinds: Mapping[str, type]) -> None:
+    """Raises `UserError` for a field of another kind; lists are of text."""
     for name, kind in kinds.items():
         value = record.get(name) if isinstance(record, dict) else record
         items = value if isinstance(value, list) else ()
-        right = name not in needed if value is None else type(value) is kind
+        right = value is None or type(value) is kind
         if not right or not all(isinstance(item, str) for item in items):
             raise UserError(f"{where}: {name!r} is {str(value)[:40]!r}; score the relation again.")
 
@@ -526,7 +527,8 @@ def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationR
             given, _ = row.pop("pll_scores"), row["sub_id"]
         except (LookupError, TypeError, ValueError) as e:
             raise UserError(f"{where}: not a row of results ({type(e).__name__}: {e}).") from e
-        _check(where, row, _ROW_KINDS, ("sub_label", "answer_idx"))
+        kinds = _ROW_KINDS | {name: int for name in _INDICES if name in row}
+        checks.require_fields(where, row, kinds, "score the relation again")
         if not _are_scores(given) or not 0 <= row["answer_idx"] < len(given):
             raise UserError(f"{where}: 'pll_scores' are not numbers, one for each option.")
         rows.append(row)
@@ -541,15 +543,20 @@ def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationR
             f"{file} has {len(rows)} rows, where {METADATA} says {support}: it is cut off; remove "
             f"it, and the next start scores {code} again."
         )
-    if any(isinstance(option, list) for option in scores[0]):
-        return RelationResult(code, rows, scores, metadata)
+    for name in _INDICES:
+        if len({name in row for row in rows}) > 1:
+            raise UserError(f"{file}: only some rows have {name!r}; score {code} again.")
+    of_tokens = {isinstance(row[0], list) for row in scores}
+    if len(of_tokens) > 1:
+        raise UserError(f"{file}: only some rows have scores of tokens; score {code} again.")
     # np.array of rows with different lengths would raise a message about shapes.
     widths = {len(row) for row in scores}
     if labels := metadata.get("answer_space_labels"):
         widths.add(len(labels))
     if len(widths) > 1:
         raise UserError(f"{file}: rows have {sorted(widths)} scores; all must have as many.")
-    return RelationResult(code, rows, np.array(scores, float), metadata)
+    of_options = scores if of_tokens.pop() else np.array(scores, float)
+    return RelationResult(code, rows, of_options, metadata)
 
 
 def _are_scores(given: Any) -> bool:

@@ -50,6 +50,11 @@ class ProperNouns(HeldOutTasks):
         """The names of what is evaluated; () is nothing."""
         return tuple(f"proper_nouns_{Path(task).name}" for task in self.tasks)
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of the metrics."""
+        return tuple(f"proper_noun_eval/{Path(task).name}" for task in self.tasks)
+
     def __call__(
         self, model: DecoderOnlyModel, partitioner: Partitioner
     ) -> Callable[[Any, int, bool], Scores]:

@@ -69,6 +69,10 @@ def _places(name: str, results: DatasetResults) -> dict[tuple, int]:
                 "instance table."
             )
         options, templates = result.answer_space, result.metadata.get("templates") or []
+        if not options:
+            raise UserError(
+                f"{name} lacks the 'answer_space_labels' of {result.code}; score it again."
+            )
         seen: collections.Counter[tuple] = collections.Counter()
         for number, row in enumerate(result.table):
             template = row.get("template_index", 0)
