@@ -176,10 +176,10 @@ def test_data_that_have_moved_are_not_made_anew(trained, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def infer(folder, out, **macros):
+def infer(folder, out, *more, **macros):
     macros = {"INFER_OUTPUT_DIR": str(out), **macros}
     flags = [f"--gin.{name}={value!r}" for name, value in macros.items()]
-    argv = ["infer", f"--gin_file={folder}/config.gin", "--gin_file=ckl_infer.gin", *flags]
+    argv = ["infer", f"--gin_file={folder}/config.gin", "--gin_file=ckl_infer.gin", *more, *flags]
     return t5x.main(argv)
 
 
@@ -299,7 +299,7 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
         ({"INFER_SHARDS": 0}, "INFER_SHARDS is 0; give 1 or more"),
         ({"infer.infer.shard_id": 3}, "--shard_id=3 is not in 0 to 0: INFER_SHARDS is 1"),
         ({"INFER_MODE": "prdict"}, "INFER_MODE is 'prdict'; choose from predict"),
-        ({"INFER_INPUTS": 3}, "INFER_INPUTS is 3; give the name of a probe"),
+        ({"INFER_INPUTS": 3}, "INFER_INPUTS is 3; give text"),
         ({"infer.infer.rule": "fh"}, "infer.rule is 'fh'; choose from t5x, hf"),
         ({}, "in.txt, line 2: not UTF-8 (the byte 0xe9); save the file as UTF-8"),
     ],
@@ -311,6 +311,27 @@ def test_infer_names_the_setting_that_is_wrong(trained, tmp_path, capsys, macros
     err = capsys.readouterr().err
     assert expected in err and err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_samples_is_refused_where_it_is_searched(trained, tmp_path, capsys):
+    gin_file = tmp_path / "sampling.gin"
+    gin_file.write_text(
+        "from __gin__ import dynamic_registration\nfrom ckl_jax.models import decoding\n"
+        "from ckl_jax.models import encoder_decoder\n"
+        "encoder_decoder.EncoderDecoderModel.decode_fn = @decoding.temperature_sample\n"
+    )
+    given = {"INFER_INPUTS": "updated_lama", "INFER_LENGTHS": {"inputs": 16, "targets": 8}}
+    more = (f"--gin_file={gin_file}",)
+    expected = (
+        "t5x: EncoderDecoderModel.decode_fn is temperature_sample, which does not fit (got an "
+        "unexpected keyword argument 'beam_size'); give @decoding.beam_search.\n"
+    )
+    assert infer(trained, tmp_path / "out", *more, **given) == 2
+    assert capsys.readouterr().err == expected and not (tmp_path / "out").exists()
+    argv = [f"--gin_file={trained}/config.gin", *more, f"--gin.MODEL_DIR='{tmp_path / 'run'}'"]
+    assert t5x.main(["train", *argv]) == 2
+    assert capsys.readouterr().err == expected and not (tmp_path / "run").exists()
+    assert infer(trained, tmp_path / "out", *more, **given, INFER_MODE="score") == 0
 
 
 @pytest.mark.parametrize("mode, file", [("eval", "ckl_eval.gin"), ("infer", "ckl_infer.gin")])
