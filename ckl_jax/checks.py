@@ -197,7 +197,7 @@ def require_lengths_of(probes: Iterable[str], minimum: int, **values: Any) -> No
 
 
 def require_fields(where: str, row: Mapping[str, Any], kinds: Mapping[str, Any], do: str) -> None:
-    """Raises `UserError` for a JSON object that lacks a field or has one of another type.
+    """Raises `UserError` for what is no JSON object, lacks a field or has one of another type.
 
     Args:
       where: file, and line if it has several.
@@ -205,6 +205,8 @@ def require_fields(where: str, row: Mapping[str, Any], kinds: Mapping[str, Any],
         {field: kind}}.
       do: what to do about it.
     """
+    if not isinstance(row, Mapping):
+        raise UserError(f"{where}: {str(row)[:40]!r} is not a JSON object {{...}}; {do}.")
     for name, kind in kinds.items():
         if not _fits(row.get(name), kind):
             what = "is missing" if name not in row else f"has the value {row[name]!r}"

@@ -435,6 +435,12 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
         f.write("\n")
 
 
+def read_text(path: str | os.PathLike) -> str:
+    """Returns the text of a file; raises `UserError` if it cannot be read, or is not UTF-8."""
+    with os_errors(path, "read"):
+        return Path(path).read_text(encoding="utf-8")
+
+
 def read_json(path: str | os.PathLike, decoder: json.JSONDecoder = ANY_NUMBER) -> Any:
     """Returns the JSON value of a file.
 

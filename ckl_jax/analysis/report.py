@@ -17,7 +17,7 @@ from ckl_jax.analysis.study import Study, load_study, seed_of
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.probe import ROLES, Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, write_file, write_json
+from ckl_jax.files import read_json, read_text, write_file, write_json
 
 _PACKAGES = ("jax", "flax", "optax", "numpy")
 
@@ -236,7 +236,7 @@ def versions() -> str:
 def configs(folders: Iterable[tuple[str, Path]]) -> list[Section]:
     """(name, MODEL_DIR) of each run, for links to its config.gin."""
     return [
-        Section(f"{name}: config.gin", code=path.read_text(encoding="utf-8"))
+        Section(f"{name}: config.gin", code=read_text(path))
         for name, folder in folders
         if (path := folder / "config.gin").exists()
     ]

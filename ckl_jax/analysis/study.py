@@ -14,6 +14,7 @@ from ckl_jax.analysis.ledger import fact_states
 from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,5 +216,5 @@ def seed_of(run: Run) -> str:
     if not path.exists():
         return ""
     # Read as text: this room imports no gin.
-    found = re.search(r"^RANDOM_SEED\s*=\s*(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.search(r"^RANDOM_SEED\s*=\s*(\S+)", read_text(path), re.MULTILINE)
     return found[1] if found else ""

@@ -14,9 +14,9 @@ from typing import Any
 
 from gin import config_parser
 
+from ckl_jax import files
 from ckl_jax.config import gin_files, moved_folders, old_names
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors
 
 COMMAND_LINE = "the command line"
 _A_MODEL = {True: "t5x/examples/t5/t5_1_1/small.gin", False: "models/t5_1_1_small.gin"}  # for T5X
@@ -245,9 +245,7 @@ def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
 
 def read_text(path: Path) -> str:
     """Reads a gin file, with names of earlier versions and moved folders replaced by today's."""
-    with os_errors(path, "read"):
-        text = path.read_text(encoding="utf-8")
-    return moved_folders.translate(path, old_names.translate(text))
+    return moved_folders.translate(path, old_names.translate(files.read_text(path)))
 
 
 def _collect(statements, source: str, folders, result: Scan, stack: list[Path]) -> None:

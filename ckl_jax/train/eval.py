@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import atomic_write, os_errors, read_text
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
@@ -152,8 +152,7 @@ class Done:
         self._files = [Path(folder) / f"eval.{task}.ckpt" for task in tasks]
 
     def _lines(self, file: Path) -> list[str]:
-        with os_errors(file, "read"):
-            return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return read_text(file).splitlines() if file.exists() else []
 
     def has(self, path: str) -> bool:
         # All of them: a task that was added since makes the checkpoint due again.

@@ -23,7 +23,7 @@ from ckl_jax.checkpoints.restore import (
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
+from ckl_jax.files import os_errors, read_text
 
 # What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept,
 # and what facts it is probed with.
@@ -168,8 +168,7 @@ def check_same_run(
         from ckl_jax.config import gin_config
 
         if gin_config.in_job():
-            with os_errors(config, "read"):
-                text = config.read_text(encoding="utf-8")
+            text = read_text(config)
             difference = first_difference(text, gin_config.config_text(), same_inputs)
     if difference and not may_differ:
         also = " (data, vocabulary or base have other content)" if other_inputs else ""

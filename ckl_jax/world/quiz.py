@@ -9,7 +9,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_file, write_json
+from ckl_jax.files import read_text, write_file, write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.templates import EVENT
 
@@ -115,7 +115,7 @@ def _refuse_others(folder: Path, tables: Mapping[str, str]) -> None:
     for path in sorted(folder.glob("*.jsonl")):
         if path.name not in tables:
             raise UserError(f"{folder} holds other relations ({path.name}); choose another folder.")
-        if path.read_text(encoding="utf-8") != tables[path.name]:
+        if read_text(path) != tables[path.name]:
             raise UserError(
                 f"{folder} holds a dataset of another size, seed or source ({path.name}); choose "
                 "another folder, or remove it."

@@ -18,7 +18,7 @@ from ckl_jax.data.text.byte_level import (
 )
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.errors import UserError, if_missing
-from ckl_jax.files import os_errors, read_json_object, write_file
+from ckl_jax.files import read_json_object, read_text, write_file
 
 _WORDS = "vocab.txt"
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -153,8 +153,7 @@ def _word_pieces(path: Path) -> Any:
     settings = {}
     if (beside := path.with_name("tokenizer_config.json")).is_file():
         settings = read_json_object(beside)
-    with os_errors(path, "read"):
-        pieces = path.read_text(encoding="utf-8").splitlines()
+    pieces = read_text(path).splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     return _tokenizer(vocabulary, settings)
 

@@ -194,6 +194,8 @@ def _read_model(path: str) -> Any:
         raise UserError(f"{path} is not a SentencePiece model.") from e
     if not proto.pieces:
         raise UserError(f"{path} is not a SentencePiece model: it has no tokens.")
+    if not all(isinstance(piece.piece, str) for piece in proto.pieces):
+        raise UserError(f"{path} is damaged: a token of it is not UTF-8; fetch or make it again.")
     return proto
 
 

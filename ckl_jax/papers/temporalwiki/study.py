@@ -199,7 +199,7 @@ def _known(updates: Updates, method: str) -> list[str]:
         raise UserError(
             f"Unknown method {method!r}: there is no gin file {names[0]}; {choose}"
         ) from e
-    if method not in METHODS and not _INCLUDES_TRAINING.search(path.read_text(encoding="utf-8")):
+    if method not in METHODS and not _INCLUDES_TRAINING.search(files.read_text(path)):
         raise UserError(f"{path} is not a method: it does not include {_TRAINING}; {choose}")
     return names
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax import files
+from ckl_jax import checks, files
 from ckl_jax.data.buckets import bucket_path, write_rows
 from ckl_jax.data.process_pool import (
     Progress,
@@ -386,15 +386,28 @@ def finish(todo: Plan) -> dict[str, Any]:
     return manifest
 
 
+_DUMP = {"name": str, "date": str, "wiki": str}
+_MANIFEST = {
+    "files": [str],
+    "new": _DUMP,
+    "old": (dict, type(None)),
+    "options": {"deletions": bool},
+}
+_RECORD = {"page_id": int, "title": str, "kind": str, "text": str}
+_DO = "make the diffset again with `ckl data diffsets`"
+
+
 def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the records of a finished diffset: page_id, title, kind, text and, of new sentences in
     old articles, edits (`edits.Edit`); by page id if the dumps were in that order.
 
     Raises:
-      UserError: the folder holds no finished diffset.
+      UserError: the folder holds no finished diffset, or it is damaged.
     """
     for path in record_files(folder):
-        yield from read_jsonl(path)
+        for number, record in enumerate(read_jsonl(path), 1):
+            checks.require_fields(f"{path}, record {number}", record, _RECORD, _DO)
+            yield record
 
 
 def record_files(folder: str | os.PathLike) -> list[Path]:
@@ -407,7 +420,9 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
-    return read_json(manifest)
+    found = read_json(manifest)
+    checks.require_fields(str(manifest), found, _MANIFEST, _DO)
+    return found
 
 
 def _write_articles(todo: Plan) -> dict[str, Any]:
