@@ -1,5 +1,6 @@
 """Token rows to answers or scores in batches; used by probes and by `t5x infer`."""
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -53,6 +54,18 @@ class EncoderDecoderGenerator:
         # Jitted once per generator and compiled once per shape: batches are padded to one size.
         self._predict = jax.jit(self._search, static_argnums=(2, 3))
         self._score = jax.jit(model.score_batch)
+
+    def check_search(self) -> None:
+        """Raises `UserError` if the model's `decode_fn` cannot be called as answers need it."""
+        decode_fn = self.model.decode_fn
+        try:
+            inspect.signature(decode_fn).bind_partial(beam_size=1, num_return=1, **self._options)
+        except TypeError as e:
+            name = getattr(decode_fn, "__name__", repr(decode_fn))
+            raise UserError(
+                f"{type(self.model).__name__}.decode_fn is {name}, which does not fit ({e}); give "
+                "@decoding.beam_search."
+            ) from e
 
     def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         """Tokens [B, R, L] and scores [B, R], best first."""

@@ -144,6 +144,7 @@ class ClosedBookEvaluator:
         self._generator = generator_cls(
             model, config.batch_size, config.rule, config.search_options, put_batch
         )
+        self._generator.check_search()
 
     def _check_beams(self) -> None:
         """Refuses beam settings that would fail only in the last evaluation."""

@@ -98,6 +98,9 @@ infer.__module__ = "t5x.infer"
 class _Generator(EncoderDecoderGenerator):
     """Decodes by the model's own `decode_fn`; answers are the vocabulary's text."""
 
+    def check_search(self) -> None:
+        """Whatever `decode_fn` is, it is called with its own defaults."""
+
     def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         del beams
         tokens = batch["tokens"]

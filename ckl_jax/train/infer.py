@@ -93,6 +93,8 @@ def infer(
     generator = generator_cls(
         restored.model, dataset_cfg.batch_size, rule, put_batch=restored.partitioner.put_whole
     )
+    if mode != "score":
+        generator.check_search()
     # Every `num_shards`-th input from `shard_id` on, as tf.data's `shard` takes them: shards differ
     # by one input at most.
     job = _Job(generator, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])

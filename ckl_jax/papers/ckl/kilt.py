@@ -113,6 +113,7 @@ class KiltEvaluator:
         if any(probe.metric == "rouge_l" for probe in config.records.values()):
             metrics.rouge_l("a", "a")  # says what is missing before anything is decoded
         self._generator = EncoderDecoderGenerator(model, config.batch_size, put_batch=put_batch)
+        self._generator.check_search()
         self._sets = {name: self._read(name) for name in config.names}
 
     def _read(self, name: str) -> tuple[list[KiltRecord], list[list[int]], list[bool]]:
