@@ -508,6 +508,26 @@ def test_text_that_is_not_utf8_is_named(tiny, tmp_path, capsys):
     assert "config.gin, line 2: not UTF-8" in told
 
 
+def test_values_of_other_types_and_headers_are_named(golden, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "out")]
+    results = str(golden / "results" / "sum")
+    told = refused(capsys, ["probe", "compare", results, "--bias", f"{tmp_path}/x", *out])
+    assert f"{tmp_path}/x" in told
+    write_jsonl(tmp_path / "run" / "proper_nouns" / "rows_000003.jsonl", [{"losses": -1}])
+    told = refused(capsys, ["proper-nouns", f"{tmp_path}/run", "--initial", f"{tmp_path}/run"])
+    assert "rows_000003.jsonl: a row has no losses" in told
+    texts = (f"The old mayor of town {i} met the {i} farmers of river {i}." for i in range(30))
+    write_jsonl(tmp_path / "d.jsonl", ({**DOCUMENT, "text": text} for text in texts))
+    model = shutil.copytree(golden / "model", tmp_path / "model")
+    (model / "model.safetensors").write_bytes(b"\xff" * 99)
+    files = ["--documents", str(tmp_path / "d.jsonl"), "--model", str(model)]
+    told = refused(capsys, ["update", "--dry-run", *files, *out])
+    assert "model.safetensors cannot be read as safetensors" in told
+    run = make_run(tmp_path, "initial")
+    (run / "summary.json").write_text('{"steps": null}')
+    assert ckl.main(["ledger", str(run), "--initial", str(run)]) == 0
+
+
 @pytest.mark.parametrize("file", ["metadata/metadata", "state/_METADATA"])
 def test_a_checkpoint_with_a_pipe_is_refused(file, tiny, golden, tmp_path, capsys):
     run = tmp_path / "run"
