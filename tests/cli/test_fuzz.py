@@ -39,7 +39,6 @@ from ckl_jax.checkpoints import peft
 from ckl_jax.checkpoints.hf_names import config_to_hf
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.config import gin_config
-from ckl_jax.data.text import documents
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl, write_json, write_jsonl
 from ckl_jax.papers.ckl import simulated
@@ -438,10 +437,10 @@ def test_a_command_does_the_same_twice_or_says_why_not(
         fuzz()
 
 
-def test_a_runaway_in_a_reader_is_seen(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "json_value", lambda *given, **more: time.sleep(9))
+def test_a_runaway_in_a_reader_is_seen(world, monkeypatch):
+    monkeypatch.setattr(Path, "read_bytes", lambda path: time.sleep(9))
     with pytest.raises(Runaway):
-        run(argv_of("data split", {**world, "OUT": tmp_path / "out"}), seconds=0.2)
+        run(argv_of("ledger", world), seconds=0.2)
 
 
 def macros_of(names) -> list[str]:
