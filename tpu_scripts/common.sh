@@ -75,7 +75,8 @@ set_option() {
 
 number() {
   [[ $2 =~ ^[0-9]+$ ]] || fail "$1 is a number, not '$2'."
-  echo "$2"
+  ((${#2} < 10)) || fail "$1 is $2; give at most 9 digits."
+  echo $((10#$2)) # 010 is ten
 }
 
 # Sets NAME, ZONE, ... from the environment and the arguments; what follows -- becomes COMMAND.

@@ -309,7 +309,7 @@ class Run:
         summary = _read_summary(trained / "summary.json")
         last = max(files)
         # A report of an intermediate evaluation must not pass for the final one.
-        if trained == path and last < summary.get("steps", 0):
+        if trained == path and last < (summary.get("steps") or 0):
             raise UserError(
                 f"{path} was trained to step {summary['steps']}, and its last probe rows are of "
                 f"step {last}: some were removed; remove {path / 'summary.json'} too and start "

@@ -258,7 +258,7 @@ def refuse_foreign(page: Path, overwrite: bool | None, *others: str) -> None:
             if _SIGN in f.read(4096):
                 return
     for name in (page.name, *others):
-        refuse_existing(page.with_name(name), overwrite)
+        refuse_existing(page.parent / name, overwrite)
 
 
 def write_page(

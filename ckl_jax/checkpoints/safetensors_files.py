@@ -20,7 +20,7 @@ class SafetensorsState(Mapping):
 
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
-        with _open(path) as f:
+        with open_safetensors(path) as f:
             # Opened for each tensor: an index of a large model spans many files.
             return f.get_tensor(name)
 
@@ -33,11 +33,12 @@ class SafetensorsState(Mapping):
 
 def safetensors_names(path: Path) -> list[str]:
     """The names of a file's tensors; raises `UserError` if it is missing or damaged."""
-    with _open(path) as f:
+    with open_safetensors(path) as f:
         return list(f.keys())
 
 
-def _open(path: Path) -> Any:
+def open_safetensors(path: Path) -> Any:
+    """Opens a file, for `with`; raises `UserError` if it is missing or damaged."""
     import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
     import safetensors
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from ckl_jax import files
 from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.safetensors_files import open_safetensors
 from ckl_jax.config import gin_config
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.packing import pack, row_features
@@ -197,11 +197,9 @@ def _macros(folder: Path, plan: Plan, masked: bool, replay: bool, seed: int) -> 
 
 def parameters(folder: Path) -> int:
     """The number of parameters in a folder's safetensors, read from their headers."""
-    from safetensors import safe_open
-
     total = 0
     for path in folder.glob("*.safetensors"):
-        with files.os_errors(path, "read"), safe_open(path, framework="numpy") as f:
+        with open_safetensors(path) as f:
             for name in f.keys():  # noqa: SIM118 (not a mapping)
                 size = 1
                 for n in f.get_slice(name).get_shape():

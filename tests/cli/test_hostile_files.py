@@ -14,12 +14,14 @@ import zipfile
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from sentencepiece import sentencepiece_model_pb2
 
 from ckl_jax.cli import ckl
 from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.tasks.word_losses import read_dump
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_jsonl
+from tests.analysis.helpers import make_run
 from tests.parity.ranked import unpack
 from tests.tiny import read_rows
 
@@ -494,6 +496,43 @@ def test_results_of_others_are_checked(file, spoil, told, golden, tmp_path, caps
     (results / file).write_text("\n".join([json.dumps(row), *lines[1:]]))
     argv = ["probe", "compare", f"a={results}", f"b={results}", "--out", str(tmp_path / "out")]
     assert told in refused(capsys, argv)
+
+
+def test_text_that_is_not_utf8_is_named(tiny, tmp_path, capsys):
+    model = sentencepiece_model_pb2.ModelProto.FromString(
+        (tiny.root / "world" / "prepared" / "vocabulary.model").read_bytes()
+    )
+    (token := model.pieces[50]).piece = "%%%%"
+    damaged = model.SerializeToString().replace(token.piece.encode(), b"%\xcd%%")
+    (tmp_path / "v.model").write_bytes(damaged)
+    (tmp_path / "d.jsonl").write_text(GOOD)
+    files = ["--documents", str(tmp_path / "d.jsonl"), "--vocabulary", str(tmp_path / "v.model")]
+    told = refused(capsys, ["data", "dated", *files, "--out", str(tmp_path / "out")])
+    assert "v.model is damaged: a token of it is not UTF-8" in told
+    run = make_run(tmp_path, "initial")
+    (run / "config.gin").write_bytes(b"A = 1\n\xcd")
+    told = refused(capsys, ["report", str(run), "--out", str(tmp_path / "out")])
+    assert "config.gin, line 2: not UTF-8" in told
+
+
+def test_values_of_other_types_and_headers_are_named(golden, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "out")]
+    results = str(golden / "results" / "sum")
+    told = refused(capsys, ["probe", "compare", results, "--bias", f"{tmp_path}/x", *out])
+    assert f"{tmp_path}/x" in told
+    write_jsonl(tmp_path / "run" / "proper_nouns" / "rows_000003.jsonl", [{"losses": -1}])
+    told = refused(capsys, ["proper-nouns", f"{tmp_path}/run", "--initial", f"{tmp_path}/run"])
+    assert "rows_000003.jsonl: a row has no losses" in told
+    texts = (f"The old mayor of town {i} met the {i} farmers of river {i}." for i in range(30))
+    write_jsonl(tmp_path / "d.jsonl", ({**DOCUMENT, "text": text} for text in texts))
+    model = shutil.copytree(golden / "model", tmp_path / "model")
+    (model / "model.safetensors").write_bytes(b"\xff" * 99)
+    files = ["--documents", str(tmp_path / "d.jsonl"), "--model", str(model)]
+    told = refused(capsys, ["update", "--dry-run", *files, *out])
+    assert "model.safetensors cannot be read as safetensors" in told
+    run = make_run(tmp_path, "initial")
+    (run / "summary.json").write_text('{"steps": null}')
+    assert ckl.main(["ledger", str(run), "--initial", str(run)]) == 0
 
 
 @pytest.mark.parametrize("file", ["metadata/metadata", "state/_METADATA"])

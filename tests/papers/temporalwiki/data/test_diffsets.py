@@ -1,6 +1,7 @@
 """Two dumps to a diffset: the join, the filters, shards, resumption, bad input."""
 
 import csv
+import json
 
 import pytest
 
@@ -9,7 +10,14 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import diffsets
-from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, join, plan, read_records
+from ckl_jax.papers.temporalwiki.data.diffsets import (
+    Options,
+    build,
+    join,
+    plan,
+    read_manifest,
+    read_records,
+)
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, read_pages
 from tests.papers.temporalwiki.data.dump_files import dump, page, write, write_multistream
 from tests.real_data import wikipedia_excerpt
@@ -234,3 +242,17 @@ def test_a_folder_of_sorted_dumps_is_begun_anew_with_unsorted(tmp_path):
     made = build(plan(*in_order, tmp_path / "finished", Options()))
     again = build(plan(*in_order, tmp_path / "finished", Options(unsorted=True)))
     assert again["words"] == made["words"] and rows(tmp_path / "finished") == EXPECTED
+
+
+def test_a_damaged_diffset_is_named(tmp_path):
+    dump = {"name": "simwiki.xml", "date": "20200601", "wiki": ""}
+    found = {"files": ["a.jsonl"], "new": dump, "old": None, "options": {"deletions": False}}
+    for name, value in (("new", None), ("files", [7]), ("options", []), ("old", "x")):
+        (tmp_path / "manifest.json").write_text(json.dumps({**found, name: value}))
+        with pytest.raises(UserError, match=f"manifest.json: the field '{name}' has the value"):
+            read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps(found))
+    for record in ([], {"page_id": 1, "title": "", "kind": "new", "text": None}):
+        (tmp_path / "a.jsonl").write_text(json.dumps(record))
+        with pytest.raises(UserError, match="a.jsonl, record 1: .*make the diffset again"):
+            list(read_records(tmp_path))
