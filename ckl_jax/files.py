@@ -166,24 +166,19 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-def folder_digest(path: str | os.PathLike) -> str | None:
-    """A digest by which copies of a checkpoint are known, without reading it whole.
-
-    Of the names, sizes and first bytes of its files, among them names drawn at random and the time
-    of writing: two checkpoints do not share it.
+def checkpoint_digest(path: str | os.PathLike) -> str | None:
+    """A digest of the arrays of a checkpoint, by which copies of it are known.
 
     Returns:
-      32 hex digits; None if there is no such folder here.
+      32 hex digits; None if there is no such folder here, or it records none of its arrays.
     """
-    root, digest = Path(path), hashlib.sha256()
-    if not root.is_dir():
-        return None
-    for file in sorted(p for p in root.rglob("*") if p.is_file()):
-        with open(file, "rb") as f:
-            first = f.read(4096)
-        name = file.relative_to(root).as_posix()
-        digest.update(f"{name} {file.stat().st_size} {len(first)}\n".encode() + first)
-    return digest.hexdigest()[:32]
+    record = Path(path) / "metadata" / "metadata"
+    arrays = read_json_object(record, ANY_NUMBER).get("sha256") if record.is_file() else None
+    return (
+        hashlib.sha256(json.dumps(arrays, sort_keys=True).encode()).hexdigest()[:32]
+        if arrays
+        else None
+    )
 
 
 def refuse_existing(out: str | os.PathLike, overwrite: bool | None) -> None:

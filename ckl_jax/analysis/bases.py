@@ -10,7 +10,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.rows import Run, Scored, added_to_initial, base_of, initial_scores
 from ckl_jax.errors import UserError
-from ckl_jax.files import folder_digest
+from ckl_jax.files import checkpoint_digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Base:
         if self.user is not self.source and (recorded := self.user.summary.get("base_digest")):
             return {recorded}
         paths = [self.path] if self.step else self.folder.glob("checkpoint_*")
-        return {digest for path in paths if (digest := folder_digest(path))}
+        return {digest for path in paths if (digest := checkpoint_digest(path))}
 
     def is_same(self, other: "Base") -> bool:
         """Whether both are the same model, possibly as two copies."""

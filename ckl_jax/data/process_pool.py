@@ -6,6 +6,8 @@ import itertools
 import multiprocessing
 import os
 import signal
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -16,6 +18,7 @@ from typing import Any
 from ckl_jax.errors import UserError
 from ckl_jax.files import as_json, os_errors, read_json_object, remove_parts, write_json
 
+_WATCH_SECONDS = 1.0
 Progress = Callable[[int, int, str], None]  # done, in all, of what
 
 
@@ -48,6 +51,17 @@ class _Context(multiprocessing.context.SpawnContext):
     Process = _Worker
 
 
+def _end_with(parent: int) -> None:
+    """Ends this worker soon after its parent: of one that was killed it would wait for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextlib.contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
     """A pool of processes; None for one worker, which means this process."""
@@ -55,7 +69,7 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
         yield None
         return
     with _deaf():  # multiprocessing starts a process of its own
-        pool = ProcessPoolExecutor(workers, _Context())
+        pool = ProcessPoolExecutor(workers, _Context(), _end_with, (os.getpid(),))
     try:
         yield pool
     except BrokenProcessPool as e:

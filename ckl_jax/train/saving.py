@@ -201,7 +201,7 @@ def _base(path: str | None) -> dict[str, str | None]:
     digest = None
     if path and not is_remote(path):
         with contextlib.suppress(UserError, OSError):  # gone since, which is no matter by now
-            digest = files.folder_digest(find_checkpoint(path))
+            digest = files.checkpoint_digest(find_checkpoint(path))
     return {"base_checkpoint": _absolute(path), "base_digest": digest}
 
 

@@ -21,7 +21,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import folder_digest
+from ckl_jax.files import checkpoint_digest, write_json
 from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run
 from tests.tiny import read_rows
@@ -253,14 +253,13 @@ def test_runs_of_different_initial_models_are_refused(tmp_path):
 
 def test_a_namesake_beside_a_run_is_its_base_if_it_holds_that_checkpoint(tmp_path):
     demo = make_demo(tmp_path, ("initial", "lora"))
-    checkpoint = demo / "initial" / "checkpoint_4"
-    checkpoint.mkdir()
-    (checkpoint / "manifest").write_text("of another model")
+    record = demo / "initial" / "checkpoint_4" / "metadata" / "metadata"
+    write_json(record, {"sha256": {"target/embedding": "of one model"}})
     _rebase(demo / "lora", tmp_path / "gone" / "initial")
     assert bases_of(Run.open(demo / "lora"))[0].source
-    _set(demo / "lora", base_digest=folder_digest(checkpoint))
+    _set(demo / "lora", base_digest=checkpoint_digest(demo / "initial" / "checkpoint_4"))
     assert bases_of(Run.open(demo / "lora"))[0].source
-    (checkpoint / "manifest").write_text("of one model")
+    write_json(record, {"sha256": {"target/embedding": "of another"}})
     assert not bases_of(Run.open(demo / "lora"))[0].source
 
 

@@ -3,6 +3,10 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 from ckl_jax.data.process_pool import processes
 
@@ -15,3 +19,29 @@ def test_ctrl_c_does_not_reach_a_worker_that_starts(capfd):
         assert future.result() == worker.pid
     assert "Traceback" not in capfd.readouterr().err
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this process is not left deaf"
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import os, pathlib, time\n"
+        "from ckl_jax.data import process_pool\n\n"
+        "def task(name):\n"
+        "    pathlib.Path(name).write_text(str(os.getpid()))\n"
+        "    time.sleep(60)\n\n"
+        "if __name__ == '__main__':\n"
+        "    with process_pool.processes(2) as pool:\n"
+        "        process_pool.run_tasks(task, ['a', 'b'], pool, process_pool.no_progress, '')\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    process = subprocess.Popen(
+        [sys.executable, "slow.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}
+    )
+    places, end = [tmp_path / "a", tmp_path / "b"], time.monotonic() + 60
+    while not all(p.exists() and p.read_text() for p in places):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    while any(Path(f"/proc/{p.read_text()}").exists() for p in places):
+        assert time.monotonic() < end, "a worker is left"
+        time.sleep(0.1)

@@ -16,7 +16,7 @@ from ckl_jax.data.facts.ckl_files import CsvFormat
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import folder_digest
+from ckl_jax.files import checkpoint_digest
 from ckl_jax.models.decoding import Decoded, beam_search
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.probes.answering import EncoderDecoderGenerator
@@ -125,7 +125,7 @@ def test_phases_count_on(trained):
     assert phase_from(None) == 0 and phase_from(str(trained)) == 1
     summary = json.loads((trained / "summary.json").read_text())
     assert summary["phase"] == 1
-    assert summary["base_digest"] == folder_digest(find_checkpoint(summary["base_checkpoint"]))
+    assert summary["base_digest"] == checkpoint_digest(find_checkpoint(summary["base_checkpoint"]))
     assert read_rows(trained / "probes" / "rows_000024.jsonl")[0]["phase"] == 1
 
 
