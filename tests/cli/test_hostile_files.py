@@ -498,6 +498,16 @@ def test_results_of_others_are_checked(file, spoil, told, golden, tmp_path, caps
     assert told in refused(capsys, argv)
 
 
+def test_a_sentence_begins_a_line_of_its_own(tiny, tmp_path, capsys):
+    """Also after rows of other files were counted; --json sends that to standard error too."""
+    folder = shutil.copytree(tiny.probes, tmp_path / "ckl")
+    (small,) = folder.rglob("recent_news_small1.csv")
+    small.write_bytes(small.read_bytes()[:200] + b"\xd6\n")
+    argv = ["data", "prepare", "--vocab-size", "400", "--dir", str(folder), "--json", "--out"]
+    assert ckl.main([*argv, str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.rpartition("\n")[0].split("\n")[-1].startswith("ckl: ")
+
+
 def test_text_that_is_not_utf8_is_named(tiny, tmp_path, capsys):
     model = sentencepiece_model_pb2.ModelProto.FromString(
         (tiny.root / "world" / "prepared" / "vocabulary.model").read_bytes()
