@@ -530,9 +530,10 @@ def test_values_of_other_types_and_headers_are_named(golden, tmp_path, capsys):
     results = str(golden / "results" / "sum")
     told = refused(capsys, ["probe", "compare", results, "--bias", f"{tmp_path}/x", *out])
     assert f"{tmp_path}/x" in told
-    write_jsonl(tmp_path / "run" / "proper_nouns" / "rows_000003.jsonl", [{"losses": -1}])
-    told = refused(capsys, ["proper-nouns", f"{tmp_path}/run", "--initial", f"{tmp_path}/run"])
-    assert "rows_000003.jsonl: a row has no losses" in told
+    for losses in (-1, {"all": ""}):
+        write_jsonl(tmp_path / "run" / "proper_nouns" / "rows_000003.jsonl", [{"losses": losses}])
+        told = refused(capsys, ["proper-nouns", f"{tmp_path}/run", "--initial", f"{tmp_path}/run"])
+        assert "rows_000003.jsonl: a row has no losses" in told
     texts = (f"The old mayor of town {i} met the {i} farmers of river {i}." for i in range(30))
     write_jsonl(tmp_path / "d.jsonl", ({**DOCUMENT, "text": text} for text in texts))
     model = shutil.copytree(golden / "model", tmp_path / "model")
