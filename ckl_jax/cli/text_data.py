@@ -55,7 +55,7 @@ def prepare(
     checks.require_int(5, 2**31 - 1, **{"--vocab-size": vocab_size})
     # The end of sequence takes one token.
     checks.require_int(2, **{"--input-length": input_length, "--target-length": target_length})
-    with locked(out):
+    with locked(out), ProgressLine() as line:
         prepared = prepare_ckl(
             dir,
             out,
@@ -65,9 +65,8 @@ def prepare(
             legacy_spacing=legacy_spacing,
             packed=pack,
             replace=overwrite,
-            progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
+            progress=lambda task, rows: line(rows, 0, f"rows of {task}"),
         )
-    print()
     counts = {name: len(prepared.open(name)) for name in prepared.tasks}
     for name, folder in prepared.tasks.items():
         print(f"{counts[name]:10,}  {folder}")
@@ -112,18 +111,19 @@ def rows(
     if length is not None and length > most:
         print(f"Warning: --length {length} is more than the {most} positions of {vocabulary}.")
     length = length or min(512, most)
-    made = prepare_rows(
-        sources,
-        out,
-        open_vocabulary(vocabulary),
-        length,
-        packed=pack,
-        legacy=legacy,
-        marks=marks,
-        replace=overwrite,
-        record_limit=record_limit,
-        progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),
-    )
+    with ProgressLine() as line:
+        made = prepare_rows(
+            sources,
+            out,
+            open_vocabulary(vocabulary),
+            length,
+            packed=pack,
+            legacy=legacy,
+            marks=marks,
+            replace=overwrite,
+            record_limit=record_limit,
+            progress=lambda task, done: line(done, 0, f"rows of {task}"),
+        )
     counts = {str(folder): len(CachedTask.open(folder)) for folder in made.values()}
     for folder, count in counts.items():
         print(f"{count:10,}  {folder}")

@@ -498,6 +498,16 @@ def test_results_of_others_are_checked(file, spoil, told, golden, tmp_path, caps
     assert told in refused(capsys, argv)
 
 
+def test_a_sentence_begins_a_line_of_its_own(tiny, tmp_path, capsys):
+    """Also after rows of other files were counted; --json sends that to standard error too."""
+    folder = shutil.copytree(tiny.probes, tmp_path / "ckl")
+    (small,) = folder.rglob("recent_news_small1.csv")
+    small.write_bytes(small.read_bytes()[:200] + b"\xd6\n")
+    argv = ["data", "prepare", "--vocab-size", "400", "--dir", str(folder), "--json", "--out"]
+    assert ckl.main([*argv, str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.rpartition("\n")[0].split("\n")[-1].startswith("ckl: ")
+
+
 def test_text_that_is_not_utf8_is_named(tiny, tmp_path, capsys):
     model = sentencepiece_model_pb2.ModelProto.FromString(
         (tiny.root / "world" / "prepared" / "vocabulary.model").read_bytes()
@@ -520,9 +530,10 @@ def test_values_of_other_types_and_headers_are_named(golden, tmp_path, capsys):
     results = str(golden / "results" / "sum")
     told = refused(capsys, ["probe", "compare", results, "--bias", f"{tmp_path}/x", *out])
     assert f"{tmp_path}/x" in told
-    write_jsonl(tmp_path / "run" / "proper_nouns" / "rows_000003.jsonl", [{"losses": -1}])
-    told = refused(capsys, ["proper-nouns", f"{tmp_path}/run", "--initial", f"{tmp_path}/run"])
-    assert "rows_000003.jsonl: a row has no losses" in told
+    for losses in (-1, {"all": ""}):
+        write_jsonl(tmp_path / "run" / "proper_nouns" / "rows_000003.jsonl", [{"losses": losses}])
+        told = refused(capsys, ["proper-nouns", f"{tmp_path}/run", "--initial", f"{tmp_path}/run"])
+        assert "rows_000003.jsonl: a row has no losses" in told
     texts = (f"The old mayor of town {i} met the {i} farmers of river {i}." for i in range(30))
     write_jsonl(tmp_path / "d.jsonl", ({**DOCUMENT, "text": text} for text in texts))
     model = shutil.copytree(golden / "model", tmp_path / "model")

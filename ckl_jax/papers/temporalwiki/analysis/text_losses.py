@@ -81,7 +81,7 @@ def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
         )
     try:
         return as_columns(read_jsonl(files[step]))
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
+    except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise UserError(
             f"{files[step]}: a row has no losses ({e!r}); evaluate the run again."
         ) from e
