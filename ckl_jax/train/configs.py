@@ -290,7 +290,8 @@ class DatasetConfig:
         )
         raise UserError(
             f"Task {name!r} does not exist in any of the task cache directories "
-            f"{list(self.cache_dirs)}; make it with 'ckl data prepare'.{nearest(name, known)}"
+            f"{list(self.cache_dirs)}; give its own by CACHE_DIRS, or make it with 'ckl data "
+            f"prepare'.{nearest(name, known)}"
         )
 
 
