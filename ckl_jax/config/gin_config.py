@@ -280,6 +280,13 @@ def in_job() -> bool:
     return bool(_running)
 
 
+def bound_to(function: Any) -> dict[str, Any]:
+    """The arguments that gin gives a function or class; {} if it does not know it."""
+    with contextlib.suppress(ValueError):
+        return gin.get_bindings(function)
+    return {}
+
+
 def _lend_to_main(function: Callable[..., Any]) -> None:
     """Lets `import __main__ as train_script` in T5X's gin files find the job function.
 

@@ -1,6 +1,5 @@
 """`t5x infer`: writes answers or scores of many inputs as JSON lines, in resumable chunks."""
 
-import contextlib
 import dataclasses
 import hashlib
 import shutil
@@ -149,10 +148,9 @@ def _bound(function: Any) -> str:
     arguments = dict(getattr(function, "keywords", {}))
     function = getattr(function, "func", function)
     if "gin" in sys.modules:
-        import gin
+        from ckl_jax.config import gin_config
 
-        with contextlib.suppress(ValueError):  # gin does not know it
-            arguments |= gin.get_bindings(function)
+        arguments |= gin_config.bound_to(function)
     return f"{function.__module__}.{function.__qualname__} {sorted(arguments.items())}"
 
 
