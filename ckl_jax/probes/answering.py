@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -67,14 +66,6 @@ class EncoderDecoderGenerator:
                 f"{type(self.model).__name__}.decode_fn is {name}, which does not fit ({e}); give "
                 "@decoding.beam_search."
             ) from e
-        if "gin" in sys.modules:
-            from ckl_jax.config import gin_config
-
-            for name in {"beam_size", "num_return"} & gin_config.bound_to(decode_fn).keys():
-                raise UserError(
-                    f"{name} of {decode_fn.__name__} has no effect where answers are asked for; "
-                    "bind infer.infer.beam_size, or beam_size of the probes."
-                )
 
     def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         """Tokens [B, R, L] and scores [B, R], best first."""

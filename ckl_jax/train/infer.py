@@ -94,6 +94,10 @@ def infer(
     )
     if mode != "score":
         generator.check_search()
+        for given in {"beam_size", "num_return"} & _arguments(model.decode_fn).keys():
+            raise UserError(
+                f"{given} of the search has no effect here: bind infer.infer.beam_size."
+            )
     # Every `num_shards`-th input from `shard_id` on, as tf.data's `shard` takes them: shards differ
     # by one input at most.
     job = _Job(generator, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
@@ -145,13 +149,18 @@ def _check(mode: str, shard_id: int, num_shards: int, checkpoint_period: int) ->
 
 def _bound(function: Any) -> str:
     """A function or class, with the arguments that gin or a partial gives it."""
-    arguments = dict(getattr(function, "keywords", {}))
+    arguments = sorted(_arguments(function).items())
     function = getattr(function, "func", function)
-    if "gin" in sys.modules:
-        from ckl_jax.config import gin_config
+    return f"{function.__module__}.{function.__qualname__} {arguments}"
 
-        arguments |= gin_config.bound_to(function)
-    return f"{function.__module__}.{function.__qualname__} {sorted(arguments.items())}"
+
+def _arguments(function: Any) -> dict[str, Any]:
+    given = dict(getattr(function, "keywords", {}))
+    if "gin" not in sys.modules:
+        return given
+    from ckl_jax.config import gin_config
+
+    return given | gin_config.bound_to(getattr(function, "func", function))
 
 
 @dataclasses.dataclass(frozen=True)

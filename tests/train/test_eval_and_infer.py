@@ -291,7 +291,7 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     assert capsys.readouterr().out.rstrip().endswith("one-predict.jsonl-00000-of-00001: 1 line")
     beams = {"decoding.beam_search.beam_size": 1}
     assert infer(trained, tmp_path, INFER_INPUTS=f"{tmp_path}/in.txt", **lengths, **beams) == 2
-    assert "beam_size of beam_search has no effect" in capsys.readouterr().err
+    assert "beam_size of the search has no effect here: bind infer" in capsys.readouterr().err
     search = {"decoding.beam_search.length_penalty": 0.5}
     assert infer(trained, tmp_path, INFER_INPUTS=f"{tmp_path}/one.txt", **lengths, **search) == 2
     assert "other settings" in capsys.readouterr().err
