@@ -28,6 +28,7 @@ from ckl_jax.files import ANY_NUMBER, os_errors, parents_of, parse_json, sha256,
 FORMAT = 1
 Row = Mapping[str, Sequence[int]]
 _FLUSH_ROWS = 8192
+_HASHED_BYTES = 1 << 28  # larger files take more than a moment
 
 
 class _FeatureWriter:
@@ -211,7 +212,7 @@ class CachedTask:
         """Opens a folder made by `write_cached`.
 
         Args:
-          verify: also hash every file; without it only the sizes are compared.
+          verify: compare the hashes of large files too, and not only their sizes.
 
         Raises:
           UserError: no complete cache, or a file that differs from the manifest.
@@ -302,7 +303,7 @@ def _check_file(path: Path, entry: Mapping[str, Any], kind: str, verify: bool) -
             f"{path} has {size} bytes where its manifest says {entry['bytes'][kind]}: "
             "the cache is truncated; delete the folder and cache it again."
         )
-    if verify and sha256(path) != entry["sha256"][kind]:
+    if (verify or size <= _HASHED_BYTES) and sha256(path) != entry["sha256"][kind]:
         raise UserError(
             f"{path} differs from the hash in its manifest; delete the folder and cache it again."
         )

@@ -59,7 +59,7 @@ def open_copy(folder: str) -> Any:
     """
     path = Path(folder) / RECORD
     record = read_json_object(path)
-    reader, arguments = _READERS.get(record.get("reader")), record.get("arguments")
+    reader, arguments = _READERS.get(str(record.get("reader"))), record.get("arguments")
     if reader is None or not isinstance(arguments, list):
         raise UserError(f"{path} names no vocabulary of this version; bind VOCABULARY instead.")
     place = Path(folder) / _SENTENCE_PIECE if reader is Vocabulary else folder

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckl_jax.data.tasks import cached
 from ckl_jax.data.tasks.cached import CachedTask, find_task, read_manifest, write_cached
 from ckl_jax.data.tasks.converters import encoder_decoder_batch, pad_rows
 from ckl_jax.data.tasks.epochs import EpochPlan, Mixture
@@ -60,10 +61,13 @@ def test_a_truncated_file_is_refused(tmp_path):
         CachedTask.open(tmp_path / "t")
 
 
-def test_a_changed_file_is_found_by_its_hash(tmp_path):
+def test_a_changed_file_is_found_by_its_hash(tmp_path, monkeypatch):
     _write(tmp_path / "t")
     path = tmp_path / "t" / "targets.offsets"
     path.write_bytes(bytes([1]) + path.read_bytes()[1:])
+    with pytest.raises(UserError, match="targets.offsets differs from the hash"):
+        CachedTask.open(tmp_path / "t")
+    monkeypatch.setattr(cached, "_HASHED_BYTES", 1)  # of large files only if it is asked for
     CachedTask.open(tmp_path / "t")
     with pytest.raises(UserError, match="targets.offsets differs from the hash"):
         CachedTask.open(tmp_path / "t", verify=True)

@@ -21,7 +21,9 @@ from ckl_jax.data.text.spans import (
 )
 from ckl_jax.data.text.taggers import HeuristicFinder, find_dates, make_finder
 from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
+from ckl_jax.data.text.vocabulary_copy import open_copy, save_copy
 from ckl_jax.errors import UserError
+from ckl_jax.files import write_json
 from tests.real_data import shared_data
 
 LINES = [
@@ -383,3 +385,19 @@ def test_chunks_end_at_sentences_and_fit():
         assert " ".join(pieces).split() == text.split()
         assert all(len(p.split()) <= length for p in pieces)
     assert list(chunk(text, 0)) == split_sentences(text)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"reader": [], "arguments": []}, "names no vocabulary of this version"),
+        ({"reader": "Vocabulary", "arguments": [10**11]}, "extra_ids is 100000000000; give 10,000"),
+        ({"reader": "Vocabulary", "arguments": [1, 2, 3]}, "which Vocabulary does not take"),
+        ({"reader": "Vocabulary", "arguments": ["x"]}, "extra_ids is 'x'; give a whole number"),
+    ],
+)
+def test_a_record_of_a_stranger_s_copy_is_checked(record, said, vocabulary, tmp_path):
+    save_copy(vocabulary, tmp_path)
+    write_json(tmp_path / "vocabulary.json", record)
+    with pytest.raises(UserError, match=said):
+        open_copy(str(tmp_path))
