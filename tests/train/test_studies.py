@@ -64,7 +64,7 @@ def test_a_training_says_where_its_files_go_and_paths_as_text(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("together", [(SIGINT,), (SIGTERM,), (SIGINT, SIGTERM), (SIGHUP,)])
-def test_signals_to_the_whole_process_group_lose_no_step(tmp_path, together):
+def test_signals_to_the_whole_process_group_lose_no_step(tmp_path, together, heard):
     """As a terminal sends them: to the command and to what it started, at random moments."""
     rng, names = random.Random(str(together)), ("initial", "vanilla", "lora")
     folders = [tmp_path / name for name in names]
