@@ -13,7 +13,7 @@ import numpy as np
 from ckl_jax.checkpoints.architecture import Architecture, HuggingFace, Peft, VocabularyFiles
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings
 from ckl_jax.data.text import byte_vocabulary
-from ckl_jax.data.text.vocabularies import EXTRA_IDS, Vocabulary
+from ckl_jax.data.text.vocabularies import EOS_ID, EXTRA_IDS, PAD_ID, Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.t5 import T5Config, Transformer
@@ -38,6 +38,10 @@ _EPSILON = 1e-6
 _SIZES = ("vocab_size", "d_model", "num_heads", "d_kv", "d_ff", "num_layers")
 
 
+# Of padding and ends, and of what decoding starts with.
+_IDS = {"pad_token_id": PAD_ID, "eos_token_id": EOS_ID, "decoder_start_token_id": PAD_ID}
+
+
 def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
     """`T5Config` of a Hugging Face `config.json`.
 
@@ -48,6 +52,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
       UserError: a T5 with a part this model does not have.
     """
     fixed = {"layer_norm_epsilon": _EPSILON, "is_encoder_decoder": True}
+    fixed |= {name: id for name, id in _IDS.items() if settings.get(name) is not None}
     check_settings(settings, fixed, _SIZES, "T5")
     default = "gated-gelu" if settings.get("model_type") in ("mt5", "umt5") else "relu"
     kind = settings.get("feed_forward_proj", default)
@@ -139,9 +144,7 @@ def config_to_hf(config: T5Config) -> dict[str, Any]:
         "relative_attention_max_distance": config.relpos_max_distance,
         "layer_norm_epsilon": _EPSILON,
         # Fixed in T5's vocabularies, which the models rely on too.
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
+        **_IDS,
     }
 
 

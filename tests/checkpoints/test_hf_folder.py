@@ -211,6 +211,8 @@ def test_pickles_are_refused_with_a_reason(tmp_path):
     [
         (dict(model_type="bart"), "'bart': only T5"),
         (dict(feed_forward_proj="gated-tanh"), "feed_forward_proj 'gated-tanh'"),
+        (dict(decoder_start_token_id=7), "decoder_start_token_id 7: only 0 can be imported"),
+        (dict(eos_token_id=5), "eos_token_id 5: only 1 can be imported"),
         (dict(layer_norm_epsilon=1e-5), "layer_norm_epsilon 1e-05"),
         (dict(is_encoder_decoder=False), "is_encoder_decoder False: only True"),
         (dict(dense_act_fn="gelu_new"), "dense_act_fn 'gelu_new' and feed_forward_proj 'relu'"),
