@@ -446,7 +446,7 @@ def base_of(run: Run) -> Run | None:
 def _may_be_base(run: Run, folder: Path) -> bool:
     """Whether a folder has the checkpoint that the run started from, or nothing to know it by."""
     digest = run.summary.get("base_digest")
-    held = [checkpoint_digest(path) for path in folder.glob("checkpoint_*")]
+    held = {checkpoint_digest(path) for path in folder.glob("checkpoint_*")} - {None}
     return digest is None or not held or digest in held
 
 

@@ -259,6 +259,8 @@ def test_a_namesake_beside_a_run_is_its_base_if_it_holds_that_checkpoint(tmp_pat
     assert bases_of(Run.open(demo / "lora"))[0].source
     _set(demo / "lora", base_digest=checkpoint_digest(demo / "initial" / "checkpoint_4"))
     assert bases_of(Run.open(demo / "lora"))[0].source
+    write_json(record, {})  # of a version that recorded none
+    assert bases_of(Run.open(demo / "lora"))[0].source
     write_json(record, {"sha256": {"target/embedding": "of another"}})
     assert not bases_of(Run.open(demo / "lora"))[0].source
 
