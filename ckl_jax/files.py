@@ -173,12 +173,9 @@ def checkpoint_digest(path: str | os.PathLike) -> str | None:
       32 hex digits; None if there is no such folder here, or it records none of its arrays.
     """
     record = Path(path) / "metadata" / "metadata"
-    arrays = read_json_object(record, ANY_NUMBER).get("sha256") if record.is_file() else None
-    return (
-        hashlib.sha256(json.dumps(arrays, sort_keys=True).encode()).hexdigest()[:32]
-        if arrays
-        else None
-    )
+    if not record.is_file() or not (arrays := read_json_object(record, ANY_NUMBER).get("sha256")):
+        return None
+    return hashlib.sha256(json.dumps(arrays, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def refuse_existing(out: str | os.PathLike, overwrite: bool | None) -> None:

@@ -50,7 +50,6 @@ def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
     """The rows of a file of an update, none if it was deleted; see `read`."""
     path = folder / name
     for number, row in enumerate(files.read_jsonl(path) if path.exists() else (), 1):
-        checks.require_type(dict, **{f"{path}, row {number}": row})
         checks.require_fields(f"{path}, row {number}", row, _FIELDS[name], _DO)
         if not row["candidates"]:
             raise UserError(f"{path}, row {number}: no candidates; {_DO}.")
