@@ -153,18 +153,19 @@ def _named_code(scan: gin_scan.Scan, sources: set[str]) -> Iterator[tuple[str, s
       UserError: a function makes the name, so that it cannot be checked.
     """
     macros = scan.macros()
-    open_ends = [(b, b) for b in scan.bindings if _names_code(b)]
-    seen: set[str] = set()
+    # A model's `module` is one, of linen.
+    open_ends = [
+        (b, b.selector.rpartition(".")[2] not in _CODE) for b in scan.bindings if _names_code(b)
+    ]
+    seen: set[tuple[str, bool]] = set()  # a macro may serve both
     while open_ends:
-        binding, user = open_ends.pop()
+        binding, is_model = open_ends.pop()
         for macro in gin_scan.parts_of(binding.value, gin_scan.Macro):
-            if macro.name in macros.keys() - seen:
-                seen.add(macro.name)
-                open_ends.append((macros[macro.name], user))
+            if macro.name in macros and (macro.name, is_model) not in seen:
+                seen.add((macro.name, is_model))
+                open_ends.append((macros[macro.name], is_model))
         if _source(binding.where) not in sources:
             continue
-        # A model's `module` is one, of linen.
-        is_model = user.selector.rpartition(".")[2] not in _CODE
         if not is_model and any(_references(binding.value)):
             raise UserError(
                 f"{binding.where}: what {binding.name} names is run, so its name must stand there, "

@@ -143,7 +143,7 @@ def check_same_run(
       may_differ: a setting that differs is not an error.
       setting: the macro that names the folder.
       inputs: digest of all that the run reads; if it is the one of the checkpoint, places that
-        differ are no other settings.
+        differ are no other settings, and if it is another, equal places are.
 
     Returns:
       The first setting that differs from the earlier run, or None; see `first_difference`.

@@ -143,11 +143,16 @@ def test_a_linked_package_of_the_folder_is_its_own(folder, monkeypatch):
 @pytest.mark.parametrize(
     "parameter", ["utils.DatasetConfig.module", "simulated.make_inputs.initial_gin_files"]
 )
-def test_no_function_makes_the_name_of_what_is_run(folder, parameter):
+@pytest.mark.parametrize(
+    "more", ["", "encoder_decoder.EncoderDecoderModel.module = %A\n"], ids=["alone", "shared"]
+)
+def test_no_function_makes_the_name_of_what_is_run(folder, parameter, more):
+    """Nor where a model's module, which a function makes, has the same macro."""
     (folder / "config.gin").write_text(
         "from __gin__ import dynamic_registration\nfrom ckl_jax.train import configs\n"
         "from t5x import utils\nfrom ckl_jax.papers.ckl import simulated\n"
         f"{parameter} = (%A,)\nA = @evil/configs.path()\n"
+        f"from ckl_jax.models import encoder_decoder\n{more}"
         "evil/configs.path.folder = '.'\nevil/configs.path.name = 'evil'\n"
     )
     with pytest.raises(UserError, match="config.gin, line 6: what A names is run, so its name"):
