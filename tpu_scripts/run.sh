@@ -28,13 +28,14 @@ require NAME ZONE PROJECT TYPE COMMAND
 # Names this run of the command; a run of the same words has the same beginning.
 words=$(printf '%q ' "${COMMAND[@]}" | cksum)
 words=${words%% *}
-run=$words-$(date +%s)-$$
+new_run() { run=$words-$(date +%s)-$RANDOM; }
+new_run
 
-# What a host answers: whether a command runs there, how the last one ended, or that nothing is
-# installed.
+# What a host answers: whether a command runs there, how the last one ended ("lost": the host was
+# started anew under it), or that nothing is installed.
 status="cd; if ! test -s ckl_run.exit && ! flock --nonblock ckl_run.lock true; then echo \"running \$(cat ckl_run.id)\"
 elif ! test -x ckl_env/bin/t5x; then echo bare
-else echo \"ended \$(cat ckl_run.id) \$(cat ckl_run.exit || echo 137)\"; fi 2>/dev/null"
+else echo \"ended \$(cat ckl_run.id) \$(cat ckl_run.exit || echo lost)\"; fi 2>/dev/null"
 
 # remote LINES: what a host does: it starts the command, or attaches to the one of this name and
 # sends its last LINES lines, each behind the process and two numbers that make the line's.
@@ -76,6 +77,12 @@ new_lines() {
 
 set_up() { "$(dirname "${BASH_SOURCE[0]}")/setup.sh" "$@"; }
 
+# went_away WHY: says so, --attempts times at most.
+went_away() {
+  ((PREEMPTIONS++ < ATTEMPTS)) || fail "$NAME went away $PREEMPTIONS times; giving up."
+  say "$1"
+}
+
 # Says what failed, and waits for the next try; there are three, if nothing has run yet.
 try_again() {
   ((begun || ++tries < 3)) || fail "$1, $tries times; see above. This line again goes on from here."
@@ -90,15 +97,15 @@ if ((DRY_RUN)); then
   exit
 fi
 shopt -s lastpipe # new_lines remembers
-begun=0 tries=0 code=''
+begun=0 tries=0 code='' away=0
 while true; do
-  # Its own failure, a lost connection, or was the TPU taken away?
+  # Its own failure, a lost connection, or was the TPU taken away, for good or to be repaired?
   if [[ -n $code ]] && ! is_ready; then
-    ((PREEMPTIONS++ < ATTEMPTS)) || fail "$NAME was preempted $PREEMPTIONS times; giving up."
-    say "$NAME was preempted (exit code $code); making it again."
-    begun=0 tries=0 code=''
+    went_away "$NAME is no longer ready (exit code $code): waiting for it, or making it again."
+    tries=0 code='' away=1
   fi
   ensure_tpu
+  ((!MADE)) || begun=0
   if ! answer=$(on_all "$status"); then
     try_again "$NAME is ready, but cannot be reached by ssh"
     continue
@@ -115,11 +122,18 @@ while true; do
   elif [[ $answer == *running* ]]; then
     fail "another command is running on $NAME; see logs.sh, or run.sh --stop."
   elif [[ $answer == *bare* ]]; then
+    begun=0
     set_up "$@" || try_again "setting up $NAME failed"
     continue
   elif [[ $answer == *"ended $run "* ]]; then
     # What it printed while nobody listened. The codes count that the hosts have kept.
     on_all "$(remote 1000)" | new_lines || true
+    if [[ $answer == *"ended $run lost"* ]]; then
+      ((away)) || went_away "a host of $NAME was started anew under the command."
+      say "running the command again."
+      new_run
+      continue
+    fi
     code=$(sed -n "/^ended $run [1-9]/{s/.* //p;q;}" <<<"$answer")
     case "${code:=0}" in
       0) ;;
@@ -128,7 +142,7 @@ while true; do
     esac
     exit "$code"
   fi
-  begun=1 code=0
+  begun=1 code=0 away=0
   LEFT='the command goes on; the same line again attaches to it, run.sh --stop ends it.'
   on_all "$(remote "$lines")" | new_lines || code=$?
   ((code)) || exit 0

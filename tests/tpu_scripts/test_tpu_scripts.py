@@ -348,6 +348,29 @@ def test_a_command_may_end_while_nobody_is_connected(cloud, pod, code):
     assert ("failed with exit code 7" in done.stderr) == bool(code)
 
 
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_repair_is_waited_for_and_what_it_ended_is_run_again(cloud, pod, survives):
+    (host,) = pod(
+        "[[ ! -e begun ]] || exec echo again; touch begun; seq 30; "
+        "until [[ -e go ]]; do sleep 0.1; done; seq 31 60",
+        count=1,
+    )
+    (cloud.root / "drop").write_text("0.5")
+    (cloud.root / "node").write_text("READY\nREPAIRING\nREPAIRING\nREADY\n")
+    process = cloud.start("run.sh", *FULL, *TRAIN, env={"TPU_POLL_SECONDS": "1"})
+    wait_for(lambda: (host.home / "begun").exists() and not (cloud.root / "drop").exists())
+    if survives:
+        (host.home / "go").touch()
+    else:  # with the shell that keeps its exit code, as a host that is started anew
+        os.killpg(int((host.home / "ckl_run.pid").read_text()), signal.SIGKILL)
+    out, err = rest(process)
+    assert process.returncode == 0, err
+    printed = [*range(1, 61)] if survives else [*range(1, 31), "again"]
+    assert out.split() == [str(line) for line in printed]
+    assert err.count("pod is no longer ready (exit code 255): waiting for it") == 1
+    assert err.count("running the command again") == (not survives)
+
+
 def test_what_a_command_leaves_running_is_not_taken_for_it(cloud, pod):
     pod("sleep 20 & exit 6", count=1)
     done = cloud.run("run.sh", *FULL, *TRAIN)
@@ -462,7 +485,7 @@ def test_run_makes_a_preempted_tpu_again_and_repeats_the_command(cloud, state):
         )
     done = cloud.run("run.sh", *FULL, *TRAIN)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("pod was preempted (exit code 255); making it again") == 2
+    assert done.stderr.count("pod is no longer ready (exit code 255): waiting for it, or") == 2
     # It is asked what it has, set up, asked again, and runs the command.
     again = ["delete", "create", "ssh", "scp", "ssh", "ssh", "ssh"]
     assert cloud.did() == ["ssh", "ssh", *again, *again]
@@ -506,7 +529,7 @@ def test_a_request_that_fails_after_a_preemption_is_made_again(cloud):
 def test_run_gives_up_after_so_many_preemptions(cloud):
     cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED"])
     done = cloud.run("run.sh", *FULL, "--attempts=1", *TRAIN)
-    assert done.returncode == 2 and "preempted 2 times; giving up" in done.stderr
+    assert done.returncode == 2 and "pod went away 2 times; giving up" in done.stderr
     assert cloud.did().count("create") == 1
 
 
