@@ -55,6 +55,7 @@ done
 [[ $PROCESSES =~ ^[1-9][0-9]*$ ]] || fail "--processes is a number from 1, not '$PROCESSES'."
 [[ $PORT =~ ^[0-9]+$ ]] || fail "--port is a number, not '$PORT'."
 [[ $GRACE =~ ^[0-9]+$ ]] || fail "--grace is a number, not '$GRACE'."
+GRACE=$((10#$GRACE)) # 08 is eight
 
 devices=()
 if ((!CPU)); then
