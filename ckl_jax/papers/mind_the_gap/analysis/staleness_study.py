@@ -258,7 +258,7 @@ class _Curves:
 
 def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | None:
     # A line through two points has no error, and slopes cannot be compared.
-    if len(stale.labels) < 3:
+    if stale.fitted.sum() < 3:
         return None
     return {
         name: dataclasses.asdict(staleness.compare_slopes(stale, other, paired=name == "paired"))

@@ -8,7 +8,7 @@ import pytest
 
 from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
 from ckl_jax.errors import UserError
-from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness
+from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness, staleness_study
 
 MONTHS = [f"2018-{m:02d}" for m in range(1, 9)]
 
@@ -178,6 +178,7 @@ def test_months_with_one_document_do_not_narrow_intervals(tmp_path):
     np.testing.assert_array_equal(np.isnan(curve.low), [True, False, True, False])
     second, fourth = (100 * (math.sqrt(x * y) - 1) for x, y in ((1.1, 1.3), (1.5, 2.0)))
     assert curve.line.slope == pytest.approx((fourth - second) / 2, rel=1e-4)
+    assert staleness_study._slopes(curve, curve) is None, "of two points"
     low, high = staleness.interval(curve.slopes)
     assert low == pytest.approx((50 - 30) / 2, rel=1e-3)  # the worse of one, the better of another
     assert high == pytest.approx((100 - 10) / 2, rel=1e-3)
