@@ -91,12 +91,15 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
 
 def _is_scaled(settings):
     # T5 v1.0 ties its output to the embedding and scales it, v1.1 does neither. Up to transformers
-    # 4 one field says so; 5 writes `scale_decoder_outputs` and calls every model tied. Of mT5 and
-    # umT5, which are v1.1s, it writes only the latter.
-    if settings.get("model_type") in ("mt5", "umt5"):
-        return False
-    tied = settings.get("tie_word_embeddings", True)
-    return settings.get("scale_decoder_outputs", tied)
+    # 4 one field says so; 5 writes `scale_decoder_outputs` and calls every model tied. mT5s are
+    # v1.1s, whatever their files say.
+    kind, tied = settings.get("model_type"), settings.get("tie_word_embeddings", True)
+    if kind == "umt5" and tied and "scale_decoder_outputs" not in settings:
+        raise UserError(
+            "config.json does not say whether the logits are scaled: transformers 4 does not scale "
+            "those of a umT5, 5.0 to 5.23 do. Add scale_decoder_outputs, true or false."
+        )
+    return kind != "mt5" and settings.get("scale_decoder_outputs", tied)
 
 
 def with_output(
@@ -124,8 +127,6 @@ def config_to_hf(config: T5Config) -> dict[str, Any]:
     if config.mlp_activations not in kinds:
         raise UserError(f"Hugging Face's T5 has no feed-forward {config.mlp_activations}.")
     kind = "UMT5" if config.relpos_per_layer else "T5"
-    if kind == "UMT5" and config.logits_via_embedding:
-        raise UserError("Hugging Face's umT5 has no output that is tied to the embedding.")
     return {
         "architectures": [f"{kind}ForConditionalGeneration"],
         "model_type": kind.lower(),
@@ -140,6 +141,7 @@ def config_to_hf(config: T5Config) -> dict[str, Any]:
         "feed_forward_proj": kinds[config.mlp_activations],
         "dropout_rate": config.dropout_rate,
         "tie_word_embeddings": config.logits_via_embedding,
+        "scale_decoder_outputs": config.logits_via_embedding,
         "relative_attention_num_buckets": config.relpos_buckets,
         "relative_attention_max_distance": config.relpos_max_distance,
         "layer_norm_epsilon": _EPSILON,

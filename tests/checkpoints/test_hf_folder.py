@@ -1,5 +1,6 @@
 """Checkpoint folders: the formats read and written, and a sentence for each thing wrong."""
 
+import dataclasses
 import json
 
 import jax
@@ -142,6 +143,19 @@ def test_an_output_that_transformers_5_left_out_is_the_embedding(tmp_path):
     write(tmp_path, state, GATED)
     with pytest.raises(UserError, match="missing lm_head.weight"):
         load_hf(tmp_path)
+
+
+def test_a_umt5_that_does_not_say_whether_it_is_scaled_is_refused():
+    umt5 = config_to_hf(dataclasses.replace(GATED, relpos_per_layer=True))
+    umt5 |= {"tie_word_embeddings": True}
+    del umt5["scale_decoder_outputs"]
+    with pytest.raises(UserError, match="Add scale_decoder_outputs, true or false"):
+        config_from_hf(umt5)
+    for scaled in (True, False):
+        config = config_from_hf({**umt5, "scale_decoder_outputs": scaled})
+        assert (
+            config.logits_via_embedding == scaled and config_from_hf(config_to_hf(config)) == config
+        )
 
 
 @pytest.mark.parametrize("held", [True, False])
