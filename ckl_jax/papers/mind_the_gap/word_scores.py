@@ -19,6 +19,7 @@ from ckl_jax.data.tasks.word_losses import ABOUT, DumpWriter, read_dump
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.analysis.frequency_control import detectable_slope
+from ckl_jax.papers.mind_the_gap.analysis.staleness import bins_of
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, StalenessStudy
 from ckl_jax.papers.mind_the_gap.settings import Scoring
 from ckl_jax.papers.mind_the_gap.word_scorers import make_word_scorer
@@ -45,20 +46,29 @@ def score_models(
             f"{name}={place} holds no dump of word losses (no {ABOUT}); if it is a model, give "
             "--documents to score it on."
         )
-    print(_what_shows(scoring.documents))
+    print(_what_shows(scoring.documents, study))
     made = {k: str(score(v, out / "scored" / k, scoring, progress)) for k, v in missing.items()}
     dumps = {**study.dumps, **made}
     control = dumps.pop(CONTROL, None)
     return dataclasses.replace(study, models=dumps, control=control)
 
 
-def _what_shows(documents: str) -> str:
-    """A sentence on the slope that these documents can show."""
+def _what_shows(documents: str, study: StalenessStudy) -> str:
+    """A sentence on the slope that these documents can show.
+
+    Raises:
+      UserError: there are none, or the study's curves cannot be drawn of them.
+    """
     counts: collections.Counter[str] = collections.Counter()
-    months: collections.Counter[str] = collections.Counter()
+    dates = []
     for document in read_documents(documents):
         counts.update(document.text.split())
-        months[document.date[:7]] += 1
+        dates.append(document.date)
+    if not dates:
+        raise UserError(f"{documents} holds no documents.")
+    # Before hours of scoring, of which `compute` would say the same.
+    bins_of(sorted(dates), months=study.bin_months, first=study.first_month)
+    months = collections.Counter(date[:7] for date in dates)
     total = math.log(max(counts.total(), 1))
     means = [
         total - float(np.mean([math.log(counts[word]) for word in words]))

@@ -22,7 +22,7 @@ def test_a_batch_is_what_padding_each_row_gives(tmp_path_factory, rows, data):
     directory = tmp_path_factory.mktemp("cache") / "task"
     examples = [{"inputs": a + [1] * eos, "targets": b + [1]} for a, b, eos in rows]
     write_cached(directory, examples)
-    task = CachedTask.open(directory, verify=True)
+    task = CachedTask.open(directory)
     assert len(task) == len(rows)
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
     lengths = {"inputs": data.draw(st.integers(1, 15)), "targets": 5}
@@ -63,14 +63,12 @@ def test_a_truncated_file_is_refused(tmp_path):
 
 def test_a_changed_file_is_found_by_its_hash(tmp_path, monkeypatch):
     _write(tmp_path / "t")
-    path = tmp_path / "t" / "targets.offsets"
-    path.write_bytes(bytes([1]) + path.read_bytes()[1:])
-    with pytest.raises(UserError, match="targets.offsets differs from the hash"):
-        CachedTask.open(tmp_path / "t")
-    monkeypatch.setattr(cached, "_HASHED_BYTES", 1)  # of large files only if it is asked for
-    CachedTask.open(tmp_path / "t")
-    with pytest.raises(UserError, match="targets.offsets differs from the hash"):
-        CachedTask.open(tmp_path / "t", verify=True)
+    for kind in ("tokens", "offsets"):
+        path = tmp_path / "t" / f"targets.{kind}"
+        path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+        with pytest.raises(UserError, match=f"targets.{kind} differs from the hash"):
+            CachedTask.open(tmp_path / "t")
+        monkeypatch.setattr(cached, "_HASHED_BYTES", 1)  # of tokens alone, if they are many
 
 
 def test_an_interrupted_write_leaves_the_old_task_or_none(tmp_path):
@@ -86,7 +84,7 @@ def test_an_interrupted_write_leaves_the_old_task_or_none(tmp_path):
     _write(tmp_path / "t", rows=3)
     with pytest.raises(KeyboardInterrupt):
         write_cached(tmp_path / "t", broken())
-    assert len(CachedTask.open(tmp_path / "t", verify=True)) == 3
+    assert len(CachedTask.open(tmp_path / "t")) == 3
     assert [p.name for p in tmp_path.iterdir()] == ["t"]
 
 

@@ -82,7 +82,7 @@ def test_from_documents_to_batches(packed, tmp_path):
     write_documents(tmp_path / "d.jsonl", documents)
     sources, out = {"d1": tmp_path / "d.jsonl"}, tmp_path / "tasks"
     folder = causal.prepare_rows(sources, out, Letters(), 6, packed=packed)["d1"]
-    task = CachedTask.open(folder, verify=True)
+    task = CachedTask.open(folder)
     made = (folder / "manifest.json").stat().st_mtime_ns
     causal.prepare_rows(sources, out, Letters(), 6, packed=packed)
     assert (folder / "manifest.json").stat().st_mtime_ns == made

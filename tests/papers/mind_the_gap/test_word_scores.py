@@ -13,7 +13,7 @@ import ckl_jax
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.process_pool import no_progress
-from ckl_jax.data.tasks.word_losses import DumpWriter, read_dump
+from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses, read_dump
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder
@@ -127,16 +127,49 @@ def test_a_control_of_another_kind_of_loss_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "summary, sentence",
+    [
+        ("[1, 2]", "is not a JSON object"),
+        ('{"forgetting": [1, 2]}', "the field 'forgetting' has the value"),
+        ('{"forgetting": {"a": 3}}', "the field 'forgetting' has the value"),
+        ('{"forgetting": {"a": {"p": {"start": "x"}}}}', "the field 'forgetting' has the value"),
+    ],
+)
+def test_a_damaged_summary_beside_a_dump_is_named(tmp_path, summary, sentence):
+    model, control = _dump(tmp_path / "run" / "dump"), _dump(tmp_path / "control")
+    (tmp_path / "run" / "summary.json").write_text(summary)
+    study = StalenessStudy(models={"model": str(model)}, control=str(control), samples=9)
+    with pytest.raises(ckl_jax.UserError, match=f"run/summary.json.*{sentence}"):
+        compute(study)
+
+
+def _dump(folder):
+    writer = DumpWriter(folder, {"model": "m"})
+    for month in range(1, 4):
+        words, zeros = ["a", "b"], np.zeros(2, np.int32)
+        nll = np.ones(2, np.float32)
+        writer.add(WordLosses(str(month), f"2020-{month:02d}-01", words, nll, zeros + 1, zeros))
+    writer.flush()
+    return folder
+
+
+@pytest.mark.parametrize(
     "argv, sentence",
     [
         (["--model=llama={llama}"], "give --documents"),
         (["--model=llama={llama}", "--documents={text}", "--window=9999"], "256 positions"),
         (["--model=llama={llama}", "--documents={text}", "--window=9", "--stride=9"], "smaller"),
         (["--model=llama={llama}", "--documents=nowhere.jsonl"], "nowhere.jsonl"),
+        (["--model=llama={llama}", "--documents={none}"], "none.jsonl holds no documents"),
+        # Said before anything is scored: the model is not even looked for.
+        (["--model=m=nowhere", "--documents={gap}"], "month 2020-02 has no test document"),
     ],
 )
 def test_bad_input_is_one_sentence(llama, documents, tmp_path, argv, sentence, capsys):
-    given = [a.format(llama=llama, text=documents) for a in argv]
+    none, gap = tmp_path / "none.jsonl", tmp_path / "gap.jsonl"
+    write_documents(none, [])
+    write_documents(gap, [Document(m, f"2020-{m}-01", "", "a b") for m in ("01", "03", "04")])
+    given = [a.format(llama=llama, text=documents, none=none, gap=gap) for a in argv]
     assert main(["staleness", "--out", str(tmp_path / "out"), *given]) == 2
     told = capsys.readouterr().err
     assert sentence in told and told.count("\n") == 1

@@ -56,7 +56,7 @@ def plot_forgetting(results: Mapping[str, Any]):
             "values": list(pooled.values()),
         }
         for name, periods in results["forgetting"].items()
-        if len(pooled := {m: v for m, v in periods[POOLED].items() if m != START}) > 1
+        if len(pooled := {m: v for m, v in periods.get(POOLED, {}).items() if m != START}) > 1
     }
     if not curves:
         return None

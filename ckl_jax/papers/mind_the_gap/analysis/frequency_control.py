@@ -106,7 +106,7 @@ def detectable_slope(spread: float, months: Mapping[str, int]) -> float:
 
     Args:
       spread: standard deviation, over documents, of the mean loss of a word in nats.
-      months: documents of each month, in order.
+      months: documents of each month (YYYY-MM), in order.
 
     Raises:
       UserError: there are fewer than three months.
@@ -114,7 +114,8 @@ def detectable_slope(spread: float, months: Mapping[str, int]) -> float:
     if len(months) < 3:
         raise UserError(f"The documents are of {len(months)} months; a slope needs three.")
     counts = np.array(list(months.values()), float)
-    x = np.arange(len(counts)) - (len(counts) - 1) / 2
+    at = np.array([12 * int(month[:4]) + int(month[5:7]) for month in months])
+    x = at - at.mean()
     # Least squares over months whose means have variance spread^2 / n each.
     error = math.sqrt(float((x**2 / counts).sum())) * spread / float(x @ x)
     return 100 * math.expm1(_POWER * error)

@@ -228,7 +228,7 @@ def _past(results: Results) -> Section:
     periods = {period for mine in forgetting.values() for period in mine}
     periods = sorted(periods, key=lambda period: (period == POOLED, period))
     rows = [
-        [name, *(f"{list(mine[p].values())[-1]:+.2f}" if p in mine else None for p in periods)]
+        [name, *(f"{list(mine[p].values())[-1]:+.2f}" if mine.get(p) else None for p in periods)]
         for name, mine in forgetting.items()
     ]
     return Section("The past", ["Model", *(f"{period} (%)" for period in periods)], rows)

@@ -16,7 +16,7 @@ from ckl_jax import checks
 from ckl_jax.data.tasks.word_losses import read_about, read_dump
 from ckl_jax.data.text.documents import read_documents, spread
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
+from ckl_jax.files import read_json_object
 from ckl_jax.options import Models, named_folders
 from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness
 from ckl_jax.papers.mind_the_gap.analysis.frequency_control import (
@@ -266,13 +266,18 @@ def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | 
     }
 
 
+_SUMMARY = {"forgetting": {"*": {"*": {"*": (int, float)}}}}
+
+
 def _forgetting(dump: str) -> dict[str, Any] | None:
     """{period: {snapshot: percent}}: what the run beside a dump says of text of the past."""
     # The dump lies in the folder of its run.
     path = Path(dump).parent / "summary.json"
-    tasks = read_json(path).get("forgetting") if path.is_file() else None
-    if not tasks:
+    summary = read_json_object(path) if path.is_file() else {}
+    if not summary.get("forgetting"):
         return None
+    checks.require_fields(str(path), summary, _SUMMARY, "run the dynamic evaluation again")
+    tasks = summary["forgetting"]
     # With a single task its name says nothing.
     if len(tasks) == 1:
         return next(iter(tasks.values()))
