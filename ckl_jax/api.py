@@ -64,7 +64,7 @@ class Model:
 
     Args:
       model: a Hugging Face folder or name, a MODEL_DIR, or a live model of transformers.
-      tokenizer: of a live model.
+      tokenizer: of a live model: one of transformers, or its folder or name.
       **settings: such as `bos`, `dtype` or `batch_size` (`papers.lm_pub_quiz.settings.Scoring`).
     """
 

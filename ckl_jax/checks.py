@@ -1,5 +1,6 @@
 """Checks of single settings: each complaint names the setting and the value it has."""
 
+import ast
 import functools
 import inspect
 import math
@@ -157,6 +158,21 @@ def require_texts(**values: Any) -> None:
             raise UserError(f"{name} is {value!r}; give a list of folders, such as ('data',).")
         for entry in value:
             require_text(**{f"one of {name}": entry})
+
+
+def require_literals(function: str, macros: Mapping[str, Any]) -> None:
+    """Raises `UserError` unless each value of `macros` can stand in a gin file."""
+    for name, value in macros.items():
+        try:
+            is_literal = ast.literal_eval(repr(value)) == value
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            is_literal = False
+        if not is_literal or isinstance(value, set | bytes | complex):
+            raise UserError(
+                f"{name} of {function}() is {value!r}, which cannot stand in a gin file: give "
+                "text, a number, True, False, None, or a list, tuple or dict of these; methods and "
+                "models are chosen by gin files."
+            )
 
 
 def require_lengths(

@@ -34,7 +34,7 @@ def probe(
       model: what `Model` takes, or a `Model` or a `Run`.
       dataset: "BEAR", "BEAR-big", another folder in their layout, or a `Dataset`.
       templates: one, several, or None for all.
-      tokenizer: of a live model.
+      tokenizer: of a live model: one of transformers, or its folder or name.
       **settings: fields of `papers.lm_pub_quiz.settings.Settings`, such as `subsample=10` or
         `out="folder"`; bad ones raise `UserError`.
     """
@@ -58,7 +58,8 @@ def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
 
     Args:
       gin_files: such as "ckl_lora.gin".
-      **macros: such as `EPOCHS=2` or `MODEL_DIR="runs/mine"`; values are Python's.
+      **macros: such as `EPOCHS=2` or `MODEL_DIR="runs/mine"`; values are Python's texts, numbers,
+        True, False, None, and lists, tuples and dicts of these.
     """
     from ckl_jax.cli import t5x
     from ckl_jax.config import gin_config
@@ -68,7 +69,9 @@ def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
     bound = {b.name: b.value for b in gin_config.read(names).scan.bindings}
     folder = {**bound, **macros}.get("MODEL_DIR")
     checks.require_text(MODEL_DIR=folder)
-    t5x.run(list(subprocess_runs.t5x("train", names, {"MODEL_DIR": folder, **macros})[3:]))
+    values = subprocess_runs.as_gin({"MODEL_DIR": folder, **macros})
+    checks.require_literals("train", values)
+    t5x.run(list(subprocess_runs.t5x("train", names, values)[3:]))
     return Run(folder)
 
 

@@ -156,6 +156,14 @@ def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
         (lambda run: ckl.Plots(5).curves(), "runs is 5; give"),
         (lambda run: ckl.train([]), "MODEL_DIR is None; give the name of a folder"),
         (lambda run: ckl.train(["a.gin", 5]), "gin_files of train.. is"),
+        (
+            lambda run: ckl.train("ckl_lora.gin", METHOD=object),
+            "METHOD of train.. is <class 'object'>",
+        ),
+        (
+            lambda run: ckl.train("ckl_lora.gin", EPOCHS={1}),
+            "EPOCHS of train.. is .1., which",
+        ),
         (lambda run: ckl.command('demo --out "'), "is no command, .*: No closing quotation"),
         (lambda run: ckl.command(5), "5 is no command, such as 'demo --size tiny'"),
         (lambda run: ckl.update(run.path, documents="a", out="b", since=5), "since of update.. is"),
@@ -266,7 +274,7 @@ def test_training_is_called_by_the_name_of_its_package(monkeypatch):
 
     called = []
     monkeypatch.setattr("ckl_jax.cli.t5x.run", called.append)
-    run = ckl.train("ckl_lora.gin", MODEL_DIR="runs/mine", EPOCHS=2)
+    run = ckl.train("ckl_lora.gin", MODEL_DIR="runs/mine", EPOCHS=np.int64(2))
     assert repr(run) == "Run('runs/mine', not probed, not finished)"
     words = ["train", "--gin_file=ckl_lora.gin", "--gin.MODEL_DIR='runs/mine'", "--gin.EPOCHS=2"]
     assert called == [words]

@@ -1,6 +1,7 @@
 """The notebooks: as they are kept, and executed."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -38,6 +39,9 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     from benchmarks.notebooks import execute
 
     monkeypatch.delenv("XLA_FLAGS")  # one device, as its reader has
+    # The notebook's kernel asks for an event loop before there is one.
+    event_loop = "ignore:There is no current event loop:DeprecationWarning"
+    monkeypatch.setenv("PYTHONWARNINGS", f"{os.environ['PYTHONWARNINGS']},{event_loop}")
     notebook = execute(path, tmp_path, package=None)  # the package is here
     shown = [
         o.data for c in notebook.cells if c.cell_type == "code" for o in c.outputs if "data" in o

@@ -34,7 +34,7 @@ FEATURES = (
 _PRETOKENIZED = ("inputs_pretokenized", "targets_pretokenized")
 
 
-def import_seqio() -> Any:
+def import_seqio(needed_for: str = "SeqIO tasks need") -> Any:
     """Imports SeqIO, TensorFlow kept off the accelerators; raises `UserError` without SeqIO."""
     try:
         with quiet_imports():
@@ -42,7 +42,7 @@ def import_seqio() -> Any:
             import tensorflow as tf
     except ImportError as e:
         raise UserError(
-            f"SeqIO tasks need seqio and TensorFlow ({e}); install `ckl-jax[seqio]`, or give the "
+            f"{needed_for} seqio and TensorFlow ({e}); install `ckl-jax[seqio]`, or give the "
             "folder of a cached task ('ckl data prepare'), which needs neither."
         ) from e
     # TensorFlow reserves all memory of the GPUs that it sees.
@@ -52,7 +52,9 @@ def import_seqio() -> Any:
 
 def get_task(name: Any) -> Any:
     """SeqIO's task or mixture of a name, or `name` itself if it is one; `UserError` if none."""
-    seqio = import_seqio()
+    seqio = import_seqio(
+        f"MIXTURE_OR_TASK_NAME: {name!r} is no cached task's folder, and SeqIO tasks need"
+    )
     try:
         # gin files may bind a Task object instead of a name.
         return seqio.get_mixture_or_task(name) if isinstance(name, str) else name
@@ -73,8 +75,8 @@ def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None, partitioner: P
     Raises:
       UserError: no such task or split, or it is to be read from a cache that is not there.
     """
-    seqio = import_seqio()
     get_task(cfg.mixture_or_task_name)
+    seqio = import_seqio()
     if cfg.task_feature_lengths is None:
         raise UserError(f"TASK_FEATURE_LENGTHS of {cfg.task_name} is None; give both lengths.")
     check_split(cfg)

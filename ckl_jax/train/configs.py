@@ -1,7 +1,6 @@
 """The configuration records that gin files bind, with T5X's names."""
 
 import dataclasses
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -285,13 +284,12 @@ class DatasetConfig:
         """
         if (folder := find_task(name, self.cache_dirs)) is not None:
             return CachedTask.open(folder)
-        known = sorted(
-            p.name for root in self.cache_dirs if os.path.isdir(root) for p in Path(root).iterdir()
-        )
+        manifests = (p for root in self.cache_dirs for p in Path(root).glob("*/manifest.json"))
+        known = sorted({path.parent.name for path in manifests})
         raise UserError(
             f"Task {name!r} does not exist in any of the task cache directories "
-            f"{list(self.cache_dirs)}; give its own by CACHE_DIRS, or make it with 'ckl data "
-            f"prepare'.{nearest(name, known)}"
+            f"{list(self.cache_dirs)}, which hold {', '.join(known) or 'none'}; give its own by "
+            f"CACHE_DIRS, or make it with 'ckl data prepare'.{nearest(name, known)}"
         )
 
 

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError
@@ -98,10 +100,17 @@ def t5x(
 
 
 def as_gin(value: Any) -> Any:
-    """Converts a value to one that gin can parse; paths become text."""
-    if isinstance(value, Path):
-        return str(value)
-    return tuple(map(as_gin, value)) if isinstance(value, (tuple, list)) else value
+    """Converts a value to one that gin can parse: paths to text, numbers of NumPy to Python's."""
+    match value:
+        case os.PathLike():
+            return os.fspath(value)
+        case np.generic():
+            return value.item()
+        case tuple() | list():
+            return tuple(map(as_gin, value))
+        case Mapping():
+            return {as_gin(name): as_gin(each) for name, each in value.items()}
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,8 +258,8 @@ def _wait(running: list[Started]) -> int:
                 running.remove(started)
                 started.finish(code)
                 return started.slot
-        time.sleep(0.5)
-        if tick % (10 if sys.stdout.isatty() else 40) == 0:
+        time.sleep(0.1)
+        if tick % (50 if sys.stdout.isatty() else 200) == 0:
             for started in running:
                 text = started.progress()
                 if text and text != shown.get(started.training.name):

@@ -19,7 +19,7 @@ from ckl_jax.cli import t5x
 from ckl_jax.config import gin_config, gin_files
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import mesh
-from ckl_jax.t5x_api import names
+from ckl_jax.t5x_api import names, seqio_data
 from ckl_jax.trees import keys
 
 
@@ -428,3 +428,9 @@ def test_after_it_is_forgotten_other_runs_do_not_import_it(tmp_path):
     gin_config.load(["ckl_vanilla.gin", "tiny.gin"], [])
     text = gin_config.config_text()
     assert "t5.Transformer.config" in text and "from t5x" not in text
+
+
+def test_a_wrong_task_is_named_without_seqio_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "seqio", None)  # as if it were not installed
+    with pytest.raises(UserError, match="'d2' is no cached task's folder, and SeqIO tasks need"):
+        seqio_data.get_task("d2")

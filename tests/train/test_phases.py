@@ -52,6 +52,13 @@ def test_mix_review_has_all_of_the_first_phase_in_every_epoch_of_the_second(tiny
     assert all(tuple(row[:9]) in seen for row in rows)
 
 
+def test_a_wrong_task_is_told_which_there_are(tiny):
+    lengths = {"inputs": 16, "targets": 9}
+    config = DatasetConfig("d1_smal", lengths, 8, cache_dirs=(str(tiny.tasks), "nowhere"))
+    with pytest.raises(UserError, match="which hold .*d1, d1_small, .* mean 'd1_small'"):
+        config.open(config.mixture_or_task_name)
+
+
 def test_a_phase_that_names_a_missing_checkpoint_is_refused(tiny, tmp_path, capsys):
     argv = tiny.argv(
         "lora",

@@ -200,7 +200,14 @@ class TokenizerVocabulary(ByteLevelVocabulary):
                 raise UserError(
                     f"{self.path}: {kind}_token of {_CONFIG} is {token!r}; give the token, a text."
                 )
-            return None if token is None else self.tokenizer.token_to_id(token)
+            found = None if token is None else self.tokenizer.token_to_id(token)
+            # What pads is masked: without it the end of a text does as well.
+            if token is not None and found is None and kind != "pad":
+                raise UserError(
+                    f"{self.path}: {kind}_token of {_CONFIG} is {token!r}, which is none of the "
+                    "tokens; give one of them, or null if there is none."
+                )
+            return found
         given = ids.get(f"{kind}_token_id")
         first = given[0] if isinstance(given, list) and given else given
         return first if type(first) is int and 0 <= first < self.vocab_size else None

@@ -7,12 +7,12 @@ which a training makes what it reads. It only fills in what is not there.
 import dataclasses
 import functools
 import shlex
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks, files
-from ckl_jax.checkpoints.restore import absolute, complete_steps, find_checkpoint
 from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS
 from ckl_jax.data.tasks.cached import find_task
 from ckl_jax.data.tasks.causal import prepare_rows
@@ -104,7 +104,7 @@ def vocabulary(
     if make:
         return LateVocabulary(path)
     if checkpoint is not None:
-        find_checkpoint(checkpoint)
+        _restore().find_checkpoint(checkpoint)
     if not path.exists():
         raise UserError(
             f"There is no {path}, the vocabulary of the run; if its data have moved, say where to "
@@ -176,7 +176,7 @@ def make_inputs(
     made = (*CORPORA, *REVIEWS) if rows is None else (*rows.tasks, "d0_review")
     _check_tasks(tasks, made, cache_dirs)
     if initial is not None and initial != initial_dir:
-        find_checkpoint(initial)
+        _restore().find_checkpoint(initial)
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
         if not Path(probe_dir).is_dir():
             raise UserError(f"PROBE_DIR {probe_dir} is no folder; give that of the probes' files.")
@@ -243,7 +243,15 @@ def _check_world(data_dir: str, world: dict[str, Any]) -> None:
 
 
 def _is_trained(path: str) -> bool:
-    return (absolute(path) / "summary.json").exists() and bool(complete_steps(path))
+    restore = _restore()
+    return (restore.absolute(path) / "summary.json").exists() and bool(restore.complete_steps(path))
+
+
+def _restore() -> types.ModuleType:
+    # Imported late: it imports jax, which who only makes data is not to wait for.
+    from ckl_jax.checkpoints import restore
+
+    return restore
 
 
 def _train_initial(gin_files: Sequence[str], macros: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -39,22 +40,44 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
     Args:
       model: a Hugging Face folder or name, a MODEL_DIR, a checkpoint in one, or a live model of
         transformers or PEFT, whose weights are copied as they are now, adapters merged.
-      tokenizer: of a live model.
+      tokenizer: of a live model: one of transformers, or its folder or name.
 
     Raises:
       UserError: it is none of these, of a kind that does not rank, a live model without tokenizer,
         or a setting is not for its kind.
     """
     if hasattr(model, "save_pretrained"):
-        if tokenizer is None:
-            raise UserError("A live model needs its tokenizer: give tokenizer=...")
-        with saved(model, tokenizer) as folder:
+        with saved(model, _tokenizer(tokenizer)) as folder:
             name = getattr(model, "name_or_path", "") or type(model).__name__
             return dataclasses.replace(open_model(folder, settings), name=name)
     folder = folder_of(str(model))
     opened = opening.open_model(folder, settings.dtype, settings.bindings, settings.trusted)
     scorer = make_scorer(opened.model, opened.params, opened.put_batch, settings)
     return Opened(folder, scorer, opened.on_mesh)
+
+
+def _tokenizer(given: Any) -> Any:
+    """The tokenizer of a live model, which may be given by its folder or name."""
+    if given is None:
+        raise UserError("A live model needs its tokenizer: give tokenizer=...")
+    if not isinstance(given, str | os.PathLike):
+        if isinstance(given, type) or not hasattr(given, "save_pretrained"):
+            raise UserError(
+                f"tokenizer is {given!r}; give one of transformers, or its folder or name."
+            )
+        return given
+    folder = folder_of(os.fspath(given))
+    if not Path(folder).is_dir():
+        raise UserError(
+            f"There is no folder {folder} with a tokenizer; give one, the name of a model on the "
+            "hub, or a tokenizer of transformers."
+        )
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as e:  # of many kinds, by what the folder lacks
+        raise UserError(f"{folder} holds no tokenizer that transformers reads: {e}.") from e
 
 
 def open_scorer(folder: str | Path, **settings: Any) -> Any:

@@ -77,6 +77,8 @@ def test_what_is_no_vocabulary_is_named(tmp_path):
         ({}, {"eos_token": 3}, "eos_token of tokenizer_config.json is 3; give the token"),
         ({}, {"eos_token": ["</s>"]}, "eos_token of tokenizer_config.json is .*; give the token"),
         ({}, {"bos_token": {"content": []}}, "bos_token of tokenizer_config.json is"),
+        ({}, {"bos_token": "nope"}, "bos_token of tokenizer_config.json is 'nope', which is none"),
+        ({}, {"eos_token": "nope"}, "eos_token of tokenizer_config.json is 'nope', which is none"),
         ({"continuing_subword_prefix": "##x"}, {}, "The tokenizer of .* fails|not a byte-level"),
     ],
 )

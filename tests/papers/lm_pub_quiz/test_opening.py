@@ -66,6 +66,22 @@ def test_a_live_model_scores_as_its_folder(golden, dataset, evaluator):
         ckl.probe(model, dataset)
 
 
+def test_the_tokenizer_of_a_live_model_may_be_a_folder(golden, dataset, evaluator, tmp_path):
+    pytest.importorskip("transformers")
+    model = Live(golden / "model", "config.json", "model.safetensors")
+    relation = dataset["P1"]
+    given = ckl.Evaluator.from_model(model, str(golden / "model")).evaluate_relation(relation, 0)
+    theirs = evaluator.evaluate_relation(relation, 0)
+    np.testing.assert_allclose(given.scores, theirs.scores, atol=1e-5)
+    for wrong, told in (
+        ("no_such_folder", "There is no folder no_such_folder with a tokenizer"),
+        (tmp_path, "holds no tokenizer that transformers reads"),
+        (object, "tokenizer is <class 'object'>; give one of transformers"),
+    ):
+        with pytest.raises(ckl.UserError, match=told):
+            ckl.probe(model, dataset, tokenizer=wrong)
+
+
 def answered_first(scores, answers):
     return float((answers == 0).mean())
 
