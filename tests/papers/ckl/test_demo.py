@@ -112,14 +112,17 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "Did you mean 'demo'?" in refused("dmeo")
 
 
-def test_only_the_smallest_size_does_without_the_search_for_precision(tmp_path):
-    def command(size):
+def test_only_the_smallest_size_does_without_what_its_report_does_not_show(tmp_path):
+    def command(size, name="lora"):
         demo = job.Demo(out=str(tmp_path), size=size, bindings=("EPOCHS = 1",))
-        return job.training(demo, "lora").command
+        return job.training(demo, name).command
 
     without = "--gin_bindings=closed_book.ClosedBook.precision = 'never'"
     assert command("tiny")[-2:] == (without, "--gin_bindings=EPOCHS = 1")  # the user's come last
     assert without not in command("small")
+    seldom = "--gin_bindings=EVAL_PERIOD = 1000000000"
+    assert seldom in command("tiny", "initial") and seldom not in command("tiny")
+    assert seldom not in command("small", "initial")
 
 
 @pytest.fixture

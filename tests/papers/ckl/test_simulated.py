@@ -1,6 +1,8 @@
 """Trainings that begin together make one world."""
 
 import shlex
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -11,6 +13,11 @@ from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import simulated
 from ckl_jax.parallel import processes
 from ckl_jax.world.ckl import build_world, read_world
+
+
+def test_who_makes_data_alone_does_not_wait_for_jax():
+    code = "import sys; from ckl_jax.papers.ckl import simulated; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_training_waits_for_the_world_that_another_process_makes(tmp_path):
