@@ -201,7 +201,7 @@ class Run(Model):
 
         from ckl_jax.analysis.ledger import rows
 
-        initial = getattr(initial, "path", initial)
+        initial = initial.path if isinstance(initial, Run) else initial
         checks.require_type(Folder | None, initial=initial)
         return pandas.DataFrame(rows(self.path, None if initial is None else Path(initial)))
 
@@ -490,7 +490,8 @@ def _study(runs: Runs) -> "Study":
 
     checks.require_type(Runs, runs=runs)
     several = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
-    study = load_study(find_runs([getattr(run, "path", run) for run in several]))
+    paths = (run.path if isinstance(run, Run) else Path(run) for run in several)
+    study = load_study(find_runs(paths))
     for note in study.notes:
         warnings.warn(note, stacklevel=3)
     return study
@@ -515,7 +516,8 @@ def compare_seeds(folders: Sequence[Folder]) -> "pandas.DataFrame":
 
     from ckl_jax.analysis.seeds import check_folders, of_demos
 
-    check_folders(folders)
+    paths = [Path(folder) for folder in folders]
+    check_folders(paths)
     ends = {"": "mean", "_low": "low", "_high": "high"}
     found = {
         row["label"]: {
@@ -523,7 +525,7 @@ def compare_seeds(folders: Sequence[Folder]) -> "pandas.DataFrame":
             for name, column in row["columns"].items()
             for end, of in ends.items()
         }
-        for row in of_demos(folders)[1]
+        for row in of_demos(paths)[1]
     }
     table = pandas.DataFrame.from_dict(found, orient="index", dtype=float)
     return table.rename_axis("method")
@@ -532,4 +534,4 @@ def compare_seeds(folders: Sequence[Folder]) -> "pandas.DataFrame":
 def _html(repr_text: Any, table: "pandas.DataFrame | None") -> str:
     from markupsafe import escape
 
-    return f"<p>{escape(str(repr_text))}</p>{'' if table is None else table._repr_html_()}"
+    return f"<p>{escape(str(repr_text))}</p>{'' if table is None else table._repr_html_()}"  # type: ignore[operator]
