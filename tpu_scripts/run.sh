@@ -58,7 +58,7 @@ else
 fi
 pid=\$(cat ckl_run.pid)
 tail --pid=\$pid --lines=+\$first --follow ckl_run.log | cat -n | sed -u \"s/^ */\$HOSTNAME-\$pid \$first /\"
-exit \$(cat ckl_run.exit || echo 137)"
+exit \$(cat ckl_run.exit 2>/dev/null || echo 137)"
 }
 
 # Prints what hosts send, without the lines that an earlier connection has brought.
