@@ -22,7 +22,8 @@ class MaskedModel(OneVocabularyModel):
 
     Attributes:
       vocabulary: an object with `mask_id`, `bos_id`, `eos_id`, `vocab_size`, `encode`, `decode`.
-      mask_rate: fraction of tokens that are predicted.
+      mask_rate: fraction of tokens that are predicted; of marked ones it is multiplied by their
+        weight (`train.configs.DatasetConfig`).
     """
 
     task_features = ("targets",)
@@ -54,9 +55,8 @@ class MaskedModel(OneVocabularyModel):
         # Three draws that must not share a key: which tokens, how they are shown, by which other
         # token.
         chosen, kind, other = jax.random.split(key, 3)
-        hidden = jax.random.bernoulli(chosen, self.mask_rate, tokens.shape)
-        # `maskable` is 0 on padding and special tokens.
-        hidden = hidden & (batch["maskable"] > 0)
+        # `maskable` is 0 on padding and special tokens, and a weight on others.
+        hidden = jax.random.bernoulli(chosen, self.mask_rate * batch["maskable"])
         draw = jax.random.uniform(kind, tokens.shape)
         # 10 % of the hidden tokens show a random one, which may be the right one, as in BERT.
         random = jax.random.randint(other, tokens.shape, 0, self.vocabulary.vocab_size)

@@ -51,7 +51,7 @@ class DatasetConfig:
         batch before ended (`data.contiguous_batches`); a model with a memory carries it from step
         to step.
       marked_weight: of the marked tokens of a task (`data.tasks.causal`) in the loss, relative to
-        others; 1 reads no marks.
+        others, or of a masked model how many times as often they are hidden; 1 reads no marks.
     """
 
     mixture_or_task_name: str
@@ -234,12 +234,12 @@ class DatasetConfig:
           UserError: the tasks have other features than the model reads.
         """
         unmarked = self.contiguous or any("marks" not in t.features for t in tasks[:1])
-        if self.marked_weight != 1 and (unmarked or hasattr(model, "masking")):
+        if self.marked_weight != 1 and unmarked:
             raise UserError(
                 f"The weight of marked tokens is {self.marked_weight}, but the rows of "
                 f"{self.mixture_or_task_name!r} have no marks, or cannot be weighed by them; make "
-                "them for a decoder-only model by 'ckl data rows --marks' of marked documents, "
-                "without CONTIGUOUS_ROWS, or leave the weight at 1."
+                "them for a decoder-only or masked model by 'ckl data rows --marks' of marked "
+                "documents, without CONTIGUOUS_ROWS, or leave the weight at 1."
             )
         convert = converter_of(
             model.task_features,

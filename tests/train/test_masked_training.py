@@ -24,12 +24,13 @@ class Vocabulary:
     mask_id, bos_id, eos_id, vocab_size = MASK, CLS, SEP, 50
 
 
-def batch(rows=200, width=40):
+def batch(rows=200, width=40, weights=None):
     rng = np.random.default_rng(0)
     tokens, lengths = rng.integers(5, 50, (rows, width)), rng.integers(10, width + 1, rows)
     tokens[:, 0] = CLS
     tokens[np.arange(rows), lengths - 1] = SEP
-    return masked_batch(tokens, lengths, np.arange(rows) < rows - 1, masking=MASKING), lengths
+    valid = np.arange(rows) < rows - 1
+    return masked_batch(tokens, lengths, valid, masking=MASKING, weights=weights), lengths
 
 
 def test_evaluations_hide_a_share_of_the_tokens_and_always_the_same():
@@ -60,6 +61,19 @@ def test_training_hides_anew_in_berts_shares():
     shares = [np.mean(after[hidden] == MASK), np.mean(after[hidden] == before)]
     np.testing.assert_allclose(shares, [0.8, 0.1 + 0.1 / 50], atol=0.04)
     np.testing.assert_array_equal(after[~hidden], found["decoder_target_tokens"][~hidden])
+
+
+def test_marked_tokens_are_hidden_as_many_times_as_often():
+    weights = np.ones((200, 40), np.float32)
+    weights[:, ::2] = 6.0
+    found, _ = batch(weights=weights)
+    model = MaskedModel(Transformer(BertConfig(vocab_size=50)), vocabulary=Vocabulary())
+    may = found["maskable"] > 0
+    for hidden in (found, model.hide(found, jax.random.key(0))):
+        hidden = np.asarray(hidden["decoder_loss_weights"])
+        np.testing.assert_allclose(hidden[:, ::2][may[:, ::2]].mean(), 0.9, atol=0.02)
+        np.testing.assert_allclose(hidden[:, 1::2][may[:, 1::2]].mean(), 0.15, atol=0.02)
+        assert not hidden[~may].any()
 
 
 def test_vocabularies_are_told_apart(tmp_path):

@@ -24,7 +24,7 @@ def converter_of(
       task_features: ("inputs", "targets") of an encoder-decoder, ("targets",) of all others.
       pad_id, left_pad_legacy: see `decoder_only_batch`.
       masking: of a masked language model.
-      marked_weight: see `decoder_only_batch`.
+      marked_weight: the weight of marked tokens (`decoder_only_batch`, `masked_batch`).
     """
     if tuple(task_features) == ("inputs", "targets"):
         return lambda x, _, valid: encoder_decoder_batch(
@@ -36,18 +36,14 @@ def converter_of(
         convert = functools.partial(
             decoder_only_batch, pad_id=pad_id, left_pad_legacy=left_pad_legacy
         )
-    if marked_weight != 1:
-        return lambda x, lengths, valid: decoder_only_batch(
-            x["targets"],
-            lengths["targets"],
-            valid,
-            pad_id=pad_id,
-            left_pad_legacy=left_pad_legacy,
-            weights=np.where(x["marks"], np.float32(marked_weight), np.float32(1)),
-        )
-    return lambda x, lengths, valid: convert(
-        x["targets"], lengths["targets"], valid, x.get("segments")
-    )
+
+    def read(x: Arrays, lengths: Arrays, valid: np.ndarray) -> dict[str, np.ndarray]:
+        marks = None if marked_weight == 1 else x["marks"] != 0
+        weights = None if marks is None else np.where(marks, marked_weight, 1).astype(np.float32)
+        more = x.get("segments")
+        return convert(x["targets"], lengths["targets"], valid, more, weights=weights)
+
+    return read
 
 
 def decoder_only_batch(
@@ -126,6 +122,7 @@ def masked_batch(
     *,
     masking: Masking,
     pad_id: int = 0,
+    weights: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Makes the batch of a masked language model.
 
@@ -137,12 +134,14 @@ def masked_batch(
         tokens that begin and end them.
       masking: what is hidden.
       pad_id: the token put on padding.
+      weights: float32 [B, T], how many times as often each token is hidden; None: all are 1. A
+        large one on the answers of sentences is salient span masking (REALM, section 3.4).
 
     Returns:
       `encoder_input_tokens`, `decoder_target_tokens` int32 [B, T]: with masks and without;
-      `decoder_loss_weights` float32 [B, T], 1 on what is hidden; `maskable` float32 [B, T], 1 on
-      what may be; `encoder_segment_ids` int32 [B, T], 0 on padding; of packed rows also
-      `encoder_positions`.
+      `decoder_loss_weights` float32 [B, T], 1 on what is hidden; `maskable` float32 [B, T], the
+      weights of what may be, 0 elsewhere; `encoder_segment_ids` int32 [B, T], 0 on padding; of
+      packed rows also `encoder_positions`.
     """
     targets = np.asarray(targets, np.int32)
     inside = np.arange(targets.shape[1]) < np.asarray(lengths)[:, None]
@@ -150,7 +149,8 @@ def masked_batch(
     maskable = inside & ~np.isin(tokens, masking.special_ids)
     if valid is not None:
         maskable &= np.asarray(valid)[:, None]
-    hidden = maskable & (_draw(tokens) < masking.rate)
+    maskable = maskable * (np.float32(1) if weights is None else weights)
+    hidden = _draw(tokens) < masking.rate * maskable.astype(np.float64)
     batch = {"encoder_segment_ids": inside.astype(np.int32)}
     if segments is not None:
         ids = np.where(inside, segments, 0).astype(np.int32)
@@ -159,7 +159,7 @@ def masked_batch(
         "encoder_input_tokens": np.where(hidden, masking.mask_id, tokens).astype(np.int32),
         "decoder_target_tokens": tokens,
         "decoder_loss_weights": hidden.astype(np.float32),
-        "maskable": maskable.astype(np.float32),
+        "maskable": maskable,
         **batch,
     }
 
