@@ -203,6 +203,8 @@ def texts(run: Run) -> dict[str, int]:
     job = run.job
     dump = open_dump(job.wikipedia)
     ranges = id_ranges(dump, -(-dump.bytes // _WIKIPEDIA_SHARD_BYTES))
+    # A dump that gives one process all the work is decoded by threads.
+    dump = dataclasses.replace(dump, threads=run.workers if len(ranges) == 1 else 1)
     tasks = {f"{i:05d}": (job, dump, r, i) for i, r in enumerate(ranges)}
     counts = run.each("wikipedia", _page_texts, tasks)
 
