@@ -20,7 +20,7 @@ from ckl_jax.data.text.documents import read_documents, spread, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
-from ckl_jax.papers.mind_the_gap.analysis import cutoffs, run_summary, test_years
+from ckl_jax.papers.mind_the_gap.analysis import cutoffs, other_test_years, run_summary
 from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
@@ -355,11 +355,11 @@ def cutoffs_section(gap: Gap) -> Section:
 
 
 def test_years_section(gap: Gap) -> Section:
-    """Both arms by test period, the last one first; written to `test_years.json` too."""
+    """Both arms by test period, the last one first; written to `other_test_years.json` too."""
     only_stale = {STALE: (STALE, "none", None)}
     found = {}
     for one in (gap, *shifted(gap)):
         months = read_json(one.data / "splits" / "split.json")["test_months"]
         name = f"{months[0]} to {months[-1]}"
         found[name] = compute(_study(one, CONTROL, only_stale, tagger=""))
-    return test_years.write(found, gap.root)
+    return other_test_years.write(found, gap.root)

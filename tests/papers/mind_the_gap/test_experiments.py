@@ -11,7 +11,7 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.data.text.documents import Document, read_documents, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap import experiments, study
-from ckl_jax.papers.mind_the_gap.analysis import cutoffs, published, test_years
+from ckl_jax.papers.mind_the_gap.analysis import cutoffs, other_test_years, published
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
 from ckl_jax.papers.mind_the_gap.data.split_files import split, split_by_cutoff
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
@@ -169,12 +169,12 @@ def test_periods_in_which_the_gap_grows_are_counted(tmp_path):
         models = {"time_stratified": stale}
         return compute(StalenessStudy(control=control, models=models, tagger="", samples=50))
 
-    section = test_years.write({"late": found(0.02), "early": found(-0.01)}, tmp_path)
+    section = other_test_years.write({"late": found(0.02), "early": found(-0.01)}, tmp_path)
     assert "grows with time in 1 of 2 periods" in section.notes[0] and section.png
     [table] = section.sections
     assert list(table.headers[1:3]) == ["control", "time_stratified"]
     assert [row[1].text for row in table.rows] == ["20.00", "20.00"]
-    kept = json.loads((tmp_path / "test_years.json").read_text())
+    kept = json.loads((tmp_path / "other_test_years.json").read_text())
     assert kept["late"]["line"]["slope"] > 1.5 > 0 > kept["early"]["line"]["slope"]
 
 

@@ -12,11 +12,11 @@ from ckl_jax.papers.mind_the_gap.analysis.report import perplexity, rounded, slo
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 
-NAME = "test_years"
+NAME = "other_test_years"
 
 
 def write(found: Mapping[str, Mapping[str, Any]], out: Path) -> Section:
-    """Writes `test_years.json` and `test_years.png`; returns the section of the report.
+    """Writes `other_test_years.json` and `.png`; returns the section of the report.
 
     Args:
       found: {test period: what `staleness_study.compute` says of its two arms}.
