@@ -22,7 +22,7 @@ from ckl_jax.papers.mind_the_gap import study as job
 from ckl_jax.papers.mind_the_gap.analysis import published
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
 from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import draw as draw_scores
-from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import table
+from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import draw_by_date, table
 from ckl_jax.papers.mind_the_gap.analysis.report import parts_of
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import compute
 from ckl_jax.papers.mind_the_gap.data.newsqa import read_dates, read_newsqa
@@ -93,6 +93,8 @@ def _asked(
     models = {str(year): str(gap.root / job.UNTIL.format(year)) for year in gap.cutoffs}
     scores = read_json(ask(models, paths[1], str(gap.root / name), paths[0], settings))
     below = [table(scores, published)]
+    if len(next(iter(scores.values()))["by_date"]) > 1:
+        below.append(Section("By date", png=draw_by_date(scores)))
     return dataclasses.replace(section, png=draw_scores(scores), sections=below)
 
 

@@ -182,4 +182,9 @@ def test_scores_by_the_date_of_the_answer(tmp_path):
     by_date = analysis.summarize({"a": months})["a"]["by_date"]
     assert [(x["date"], x["questions"]) for x in by_date] == [("2018-01", 4), ("2019-02", 1)]
     analysis.write({"a": rows, "b": rows}, tmp_path)
-    assert (tmp_path / "by_date.png").stat().st_size > 1000
+    size = (tmp_path / "by_date.png").stat().st_size
+    rows = [{**row, "loss": 3.0 + row["id"], "words": 2} for row in rows]
+    by_date = analysis.summarize({"a": rows})["a"]["by_date"]
+    assert by_date[0]["perplexity"]["value"] == pytest.approx(np.exp(1.5))
+    analysis.write({"a": rows, "b": rows}, tmp_path)
+    assert (tmp_path / "by_date.png").stat().st_size > size > 1000  # a second panel

@@ -111,15 +111,26 @@ def _cell(x: Mapping[str, float]) -> Cell:
 
 @png
 def draw_by_date(scores: Mapping[str, Mapping[str, Any]]):
-    """Exact match by the date of the answer, with two standard errors."""
-    figure, (ax,) = panels(1, size=(8.0, 4.0))
-    curves = {name: [one["em"] for one in x["by_date"]] for name, x in scores.items()}
-    dates = [one["date"] for one in next(iter(scores.values()))["by_date"]]
-    bands(ax, range(len(dates)), curves)
+    """Exact match by the date of the answer, and its perplexity, with two standard errors."""
+    by_date = {name: x["by_date"] for name, x in scores.items()}
+    every = [one for rows in by_date.values() for one in rows]
+    titles = {"em": "exact match (%)", "perplexity": "perplexity of the answer"}
+    shown = [score for score in titles if all(score in one for one in every)]
+    figure, axes = panels(len(shown), columns=1, size=(8.0, 3.6 * len(shown)))
+    dates = [one["date"] for one in next(iter(by_date.values()))]
     step = -(-len(dates) // 12)
-    ax.set_xticks(range(0, len(dates), step), dates[::step], rotation=30)
-    ax.set(ylabel="exact match (%)", ylim=(0, None), xlabel="date of the answer")
-    legend(figure, [ax], beside=True)
+    for ax, score in zip(axes, shown, strict=True):
+        curves = {name: [one[score] for one in rows] for name, rows in by_date.items()}
+        bands(ax, range(len(dates)), curves)
+        ax.set_xticks(range(0, len(dates), step), dates[::step], rotation=30)
+        ax.set(ylabel=titles[score])
+        if score == "em":
+            ax.set(ylim=(0, None))
+        else:
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter("{x:g}")  # not powers of 10 as formulas
+    axes[-1].set(xlabel="date of the answer")
+    legend(figure, axes, beside=True)
     return figure
 
 
