@@ -204,6 +204,8 @@ def test_seeds_are_summarised(tmp_path, capsys):
         options = {"seed": seed} if seed else {}
         write_json(root / "temporalwiki.json", record | {"seed": seed, "options": options})
         folders.append(str(root))
+        (root / "probes").mkdir()  # of CSV files; a run has rows in a folder of this name
+        (root / "probes" / f"{first}_changed.csv").write_text("subject,relation,object\n")
     command = ["report", *folders, "--seeds", "--out", str(tmp_path)]
     assert ckl.main(command) == 0
     found = {
