@@ -48,7 +48,8 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder is a MODEL_DIR, even of a run that has only begun."""
-    return (folder / "probes").is_dir() or any(
+    # TemporalWiki's studies have a folder `probes` too, with the facts.
+    return any((folder / "probes").glob("rows_*.jsonl")) or any(
         (folder / name).is_file() for name in ("config.gin", "log.txt")
     )
 

@@ -34,8 +34,8 @@ def report(
     Args:
       runs: MODEL_DIRs, the Initial model's first; or folders of `demo` or `temporalwiki`.
       out: Folder of report.html; by default the first run's parent.
-      seeds: RUNs are folders of `demo`, `mind-the-gap` or `experiment` that differ by seed; report
-        mean and range.
+      seeds: RUNs are folders of `demo`, `temporalwiki`, `mind-the-gap` or `experiment` that differ
+        by seed; report mean and range.
       acquired: Probes that FUAR counts as new knowledge.
     """
     from ckl_jax.analysis.report import find_runs, is_run, write_report
@@ -81,12 +81,15 @@ def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> 
     from ckl_jax.papers.ckl.analysis import experiment_seeds
     from ckl_jax.papers.ckl.analysis.experiment_tables import is_experiment
     from ckl_jax.papers.mind_the_gap.analysis import seeds as mind_the_gap
+    from ckl_jax.papers.temporalwiki.analysis import seeds as temporalwiki
 
     if any(map(is_experiment, folders)):
         check_folders(folders)
         print(experiment_seeds.write(folders, out)[-1])
     elif any(map(mind_the_gap.is_study, folders)):
         print(compare_seeds(folders, out, mind_the_gap.summarize))
+    elif any(map(temporalwiki.is_study, folders)):
+        print(compare_seeds(folders, out, temporalwiki.summarize))
     else:
         print(compare_seeds(folders, out, functools.partial(of_demos, acquired=acquired)))
 

@@ -155,7 +155,34 @@ def stream(seed: int = 0, size: str = "small") -> Iterator[Document]:
     """
     writer = _Writer(stream_world(seed, size), trends(seed, size))
     for month in range(MONTHS):
-        yield from writer.month(month, _size(size).documents)
+        for story in writer.month(month, _size(size).documents):
+            text = "\n".join(map(tokenised, story.lines))
+            yield Document(story.id, story.date, "", text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """A document of the stream before it is tokenised."""
+
+    id: str
+    date: str
+    topic: str
+    lines: list[str]  # a sentence each
+    facts: set[Fact]  # that they state
+
+
+def stories(seed: int = 0, size: str = "small", each: int = 3, year: int = 2019) -> Iterator[Story]:
+    """Yields further documents of a year, which are not in the stream, by date.
+
+    Args:
+      each: how many a month.
+    """
+    writer = _Writer(stream_world(seed, size), trends(seed, size))
+    # From the first month on: what is written about changes from month to month.
+    for month in range(12 * (year - int(START[:4]) + 1)):
+        found = writer.month(month, each, "story ")
+        if month // 12 == year - int(START[:4]):
+            yield from found
 
 
 class _Writer:
@@ -192,9 +219,9 @@ class _Writer:
                 if fact.relation in topic.relations:
                     self.news[name].append(fact)
 
-    def month(self, month: int, count: int) -> list[Document]:
-        """The documents of a month, by day."""
-        rng = random.Random(f"stream {self.world.seed} {self.world.size} {month}")
+    def month(self, month: int, count: int, draw: str = "stream ") -> list[Story]:
+        """Documents of a month, by day; another `draw` gives others."""
+        rng = random.Random(f"{draw}{self.world.seed} {self.world.size} {month}")
         for key in self.interest:
             self.interest[key] *= rng.lognormvariate(0, 0.12)
         weights = [
@@ -208,12 +235,12 @@ class _Writer:
             name: [(t, w) for t in self.trends if t.topic == name and (w := t.at(month))]
             for name in TOPICS
         }
-        documents = []
+        found = []
         for i, (topic, date) in enumerate(zip(topics, dates, strict=True)):
-            lines = _Page(self, rng, topic, date, running[topic]).lines()
-            text = "\n".join(map(tokenised, lines))
-            documents.append(Document(f"{first:%Y%m}-{i:05d}", date.isoformat(), "", text))
-        return documents
+            page = _Page(self, rng, topic, date, running[topic])
+            identity = f"{first:%Y%m}-{i:05d}", date.isoformat(), topic
+            found.append(Story(*identity, page.lines(), page.said))
+        return found
 
 
 class _Page:

@@ -77,6 +77,7 @@ class FactRules:
       deprecated: Also read statements of deprecated rank.
       qualifiers: Also read the items in qualifiers.
       references: Also read the items in references.
+      aliases: Also read the other names of items: a text that has one of them names the object.
     """
 
     language: str = "en"
@@ -84,6 +85,7 @@ class FactRules:
     deprecated: bool = False
     qualifiers: bool = False
     references: bool = False
+    aliases: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Entity:
     statements: tuple[Statement, ...] = ()  # each once, in the order of the dump
     # of the dump; no part of what the entity is
     line: int = dataclasses.field(default=0, compare=False)
+    aliases: tuple[str, ...] = ()  # in the language of the label; () unless they are read
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -155,6 +158,7 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
             int(entity.get("lastrevid") or 0),
             tuple(dict.fromkeys(_statements(entity.get("claims") or {}, rules))),
             line[0],
+            tuple(aliases_of(entity, rules.language)) if rules.aliases else (),
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
         no_entity = f"no entity as Wikidata's dumps have them ({type(e).__name__}: {e})"
@@ -169,6 +173,15 @@ def label_of(entity: dict[str, Any], language: str) -> str:
     labels = entity.get("labels") or {}
     label = labels.get(language) or labels.get("mul") or {}
     return " ".join(label.get("value", "").split())
+
+
+def aliases_of(entity: dict[str, Any], language: str) -> Iterator[str]:
+    """Yields the other names in a language and in any language, each once."""
+    aliases = entity.get("aliases") or {}
+    # An empty PHP array is a list in old dumps.
+    groups = [aliases.get(name) or [] for name in (language, "mul")] if aliases else []
+    names = (" ".join(alias["value"].split()) for group in groups for alias in group)
+    yield from filter(None, dict.fromkeys(names))
 
 
 def _title(sitelinks: dict[str, Any], site: str) -> str:

@@ -7,7 +7,7 @@ contrast.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
 from ckl_jax.papers.mind_the_gap.settings import Settings
 from ckl_jax.probes import metrics
-from ckl_jax.probes.answering import EncoderDecoderGenerator
+from ckl_jax.probes.answering import EncoderDecoderGenerator, fetch
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from ckl_jax.train.opening import Opened, identity, locate, open_model
 from ckl_jax.train.state import TrainState
@@ -62,8 +62,8 @@ def ask(
       UserError: a file or a checkpoint is missing or does not fit, or a question is in both files.
     """
     asked_now, tuned_on = read_questions(questions), read_questions(tune) if tune else []
-    # A question that is tuned on would be answered from the tuning.
-    if both := {q.question for q in asked_now} & {q.question for q in tuned_on}:
+    # A question that is tuned on would be answered from the tuning. Of another passage it may be.
+    if both := {q.prompt for q in asked_now} & {q.prompt for q in tuned_on}:
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
     answers = {name: Path(out) / f"{name}.jsonl" for name in models}
     missing = {name: models[name] for name, path in answers.items() if not path.exists()}
@@ -113,7 +113,8 @@ def answers_of(
       name: for lines of progress.
 
     Returns:
-      A row for each question: `id`, `date`, `question`, `answers`, `prediction`, `em`, `f1`.
+      A row for each question: `id`, `date`, `question`, `answers`, `prediction`, `em`, `f1`,
+      `loss` of the first answer in nats, `words`.
     """
     if not isinstance(opened.model, DecoderOnlyModel | EncoderDecoderModel):
         raise UserError(
@@ -136,22 +137,39 @@ def _encoded(opened: Opened, questions: Sequence[Question], length: int):
     return [([*prompt, vocabulary.eos_id], answer) for prompt, answer in rows]
 
 
-def _batch(model: Any, rows: Sequence[tuple], widths: Sequence[int]) -> dict[str, np.ndarray]:
-    """A batch that trains on the answers; `widths` are [T], of an encoder-decoder [S, T]."""
+def _widths(model: Any, rows: Sequence[tuple]) -> list[int]:
+    """The width of all batches, so that one shape is compiled; of an encoder-decoder both."""
+    if isinstance(model, DecoderOnlyModel):
+        return [max(len(prompt) - 1 + len(answer) for prompt, answer in rows)]
+    return [max(map(len, part)) for part in zip(*rows, strict=True)]
+
+
+def _batch(
+    model: Any, rows: Sequence[tuple], widths: Sequence[int], size: int
+) -> dict[str, np.ndarray]:
+    """A batch in which the answers count, filled up to `size` by rows without weights."""
     if isinstance(model, DecoderOnlyModel):
         bare = [(prompt[1:], answer) for prompt, answer in rows]
-        return question_batch(bare, widths[0], model.output_vocabulary.eos_id)
-    source, target = (pad_rows(x, n) for x, n in zip(zip(*rows, strict=True), widths, strict=True))
-    return encoder_decoder_batch(source, target, np.ones(len(rows), bool))
+        batch = question_batch(bare, widths[0], model.output_vocabulary.eos_id)
+    else:
+        parts = zip(zip(*rows, strict=True), widths, strict=True)
+        batch = encoder_decoder_batch(*(pad_rows(x, n) for x, n in parts), np.ones(len(rows), bool))
+    return {k: np.pad(x, ((0, size - len(rows)), (0, 0))) for k, x in batch.items()}
+
+
+def _losses(opened: Opened, params: Any, rows: Sequence[tuple], size: int) -> Iterator[float]:
+    """The loss of each question's first answer with its end, in nats."""
+    widths, score = _widths(opened.model, rows), jax.jit(opened.model.score_batch)
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        batch = opened.put_batch(_batch(opened.model, part, widths, size))
+        yield from (-fetch(score(params, batch))[: len(part)]).tolist()
 
 
 def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, name: str) -> Any:
     """All parameters after `epochs` passes of training on the loss of the answers only."""
     rows = _encoded(opened, questions, settings.length)
-    # One width for all batches: one compilation.
-    widths = [max(map(len, part)) for part in zip(*rows, strict=True)]
-    if isinstance(opened.model, DecoderOnlyModel):
-        widths = [max(len(prompt) - 1 + len(answer) for prompt, answer in rows)]
+    widths = _widths(opened.model, rows)
     tx = optax.chain(clip_by_global_norm(settings.clip_norm), optax.adam(settings.learning_rate))
     step = jax.jit(make_train_step(opened.model.loss_fn, tx, dropout=False), donate_argnums=0)
     state, key = TrainState.create(opened.params, tx), jax.random.key(settings.seed)
@@ -160,9 +178,7 @@ def _tuned(opened: Opened, questions: Sequence[Question], settings: Settings, na
         order = np.argsort(random_keys(len(rows), settings.seed, epoch), kind="stable")
         for start in range(0, len(rows), settings.batch_size):
             part = [rows[i] for i in order[start : start + settings.batch_size]]
-            batch = _batch(opened.model, part, widths)
-            missing = settings.batch_size - len(part)  # rows without weights: one shape for all
-            batch = {k: np.pad(x, ((0, missing), (0, 0))) for k, x in batch.items()}
+            batch = _batch(opened.model, part, widths, settings.batch_size)
             state, step_metrics = step(state, {}, opened.put_batch(batch), key)
             losses.append(step_metrics["loss"])
         mean = float(np.mean(jax.device_get(losses)))
@@ -177,6 +193,7 @@ def _rows(opened: Opened, params: Any, questions: Sequence[Question], settings: 
     make = DecoderOnlyGenerator if decoder_only else EncoderDecoderGenerator
     generator = make(opened.model, settings.batch_size, put_batch=opened.put_batch)
     said = generator.answers(params, prompts, max(map(len, prompts)), longest + 1, 1)
+    losses = _losses(opened, params, rows, settings.batch_size)
     return [
         {
             "id": q.id,
@@ -186,6 +203,8 @@ def _rows(opened: Opened, params: Any, questions: Sequence[Question], settings: 
             "prediction": texts[0],
             "em": metrics.exact_match(texts[0], q.answers),
             "f1": metrics.f1(texts[0], q.answers),
+            "loss": loss,
+            "words": len(q.answers[0].split()) + 1,  # the end of the answer counts
         }
-        for q, texts in zip(questions, said, strict=True)
+        for q, texts, loss in zip(questions, said, losses, strict=True)
     ]

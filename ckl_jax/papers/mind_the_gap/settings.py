@@ -15,6 +15,7 @@ from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 from ckl_jax.train.studies import Experiments, StudySettings
 
+ENGLISH = "en"
 MASKS = ("all", "bias", "embedding")
 LARGER = "_larger"  # behind the name of an arm: a larger model on the same data
 # Gin files of the model, tokens of its vocabulary, size of the simulated stream.
@@ -33,6 +34,7 @@ class Gap(StudySettings, Options):
       corpus: File of dated documents; by default the simulated stream.
       source: Format of --documents.
       clean: Drop documents of other languages and near-duplicates, and tokenise the rest.
+      language: ISO 639-1 code of the language of --documents, such as de (Appendix A.3).
       size: Size of the models and of the simulated stream.
       vocabulary_size: Tokens of the vocabulary; by default that of --size.
       masks: Parameters that dynamic evaluation updates (all, bias, embedding); '' skips it.
@@ -41,9 +43,12 @@ class Gap(StudySettings, Options):
       larger: Also train a TIME-STRATIFIED model that is a quarter wider (Figure 3).
       cutoffs: Years, such as 2012..2019: also train a model on the text up to the end of each, on
         equally many words for all, and report perplexity by cut-off and month (Appendix A.2).
+      shifted_years: Also train both arms for test periods that end 1 to so many years earlier
+        (Appendix A.1).
       past_documents: Documents of each past year that are held out of training, to measure
         forgetting; 0 measures none.
-      tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
+      tagger: Tagger of parts of speech: heuristic (English only; other languages have none by
+        default), textblob, spacy[:PIPELINE], nltk or none.
       topics: Number of topics learned from the training text; 0 learns none.
       emerging_min_count: Mentions in the test documents that an emerging word needs.
       skip_bad: Leave out malformed documents.
@@ -55,6 +60,7 @@ class Gap(StudySettings, Options):
     clean: Annotated[
         bool, arg(help="Take --documents as they are: tokenised, and free of near-duplicates.")
     ] = True
+    language: str = ENGLISH
     size: Literal[*SIZES] = "small"
     vocabulary_size: Annotated[int | None, arg(name="vocab-size")] = None
     masks: Names = MASKS
@@ -62,6 +68,7 @@ class Gap(StudySettings, Options):
     tuning_documents: int = 200
     larger: bool = False
     cutoffs: Years = ()
+    shifted_years: int = 0
     past_documents: int = 20
     tagger: str = "heuristic"
     topics: int = 0
@@ -72,11 +79,16 @@ class Gap(StudySettings, Options):
         # Both bases validate; neither calls the other.
         StudySettings.__post_init__(self)
         Options.__post_init__(self)
-        if self.tagger == "none":
+        if self.language != ENGLISH and not self.corpus:
+            raise UserError(
+                f"--language {self.language}: the simulated stream is English; give --documents."
+            )
+        foreign = self.language != ENGLISH and self.tagger == "heuristic"
+        if self.tagger == "none" or foreign:
             self._set(tagger="")
         checks.require_choice(SIZES, **{"--size": self.size})
         extra = {"--past-documents": self.past_documents, "--topics": self.topics}
-        checks.require_int(0, **extra)
+        checks.require_int(0, **extra, **{"--shifted-years": self.shifted_years})
         checks.require_size(**{"--emerging-min-count": self.emerging_min_count})
         if self.tagger and self.tagger != "heuristic":
             make_tagger(self.tagger, ())  # it is there
@@ -118,6 +130,27 @@ class Gap(StudySettings, Options):
         """The folder of a text's losses, for an updated model also by mask and rate."""
         at = "" if rate is None else f"-{rate:g}"
         return self.root / "losses" / f"{arm}-{name}-{mask}{at}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Paper(Gap):
+    """Settings of `ckl experiment mind_the_gap/...`.
+
+    Attributes:
+      newsqa: NewsQA's combined JSON, of which mind_the_gap/newsqa asks the stories of the last of
+        --cutoffs; by default stories of the simulated stream.
+      addresses: List of the stories' addresses, for their dates.
+    """
+
+    newsqa: Annotated[str | None, arg(metavar="FILE")] = None
+    addresses: Annotated[str | None, arg(metavar="FILE")] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.newsqa) != bool(self.addresses):
+            raise UserError(
+                "--newsqa and --addresses go together: a story's date is in its address."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,8 +216,11 @@ TITLES = {
     "mind_the_gap/figure4": "questions about office holders, by cut-off",
     "mind_the_gap/figure5": "staleness with updates",
     "mind_the_gap/figure9": "text of the past",
+    "mind_the_gap/newsqa": "questions about stories that hold the answer, by cut-off",
+    "mind_the_gap/appendix_a1": "other test years",
     "mind_the_gap/appendix_a2": "perplexity by cut-off and month",
+    "mind_the_gap/appendix_a3": "another language",
 }
 PAPER_EXPERIMENTS = Experiments(
-    titles=TITLES, settings=Gap, module="ckl_jax.papers.mind_the_gap.experiments"
+    titles=TITLES, settings=Paper, module="ckl_jax.papers.mind_the_gap.experiments"
 )

@@ -20,16 +20,16 @@ from ckl_jax.data.text.documents import read_documents, spread, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
-from ckl_jax.papers.mind_the_gap.analysis import cutoffs, run_summary
+from ckl_jax.papers.mind_the_gap.analysis import cutoffs, other_test_years, run_summary
 from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.clean import clean
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 from ckl_jax.papers.mind_the_gap.data.split_files import hold_out_past, split, split_by_cutoff
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED, DUMP
-from ckl_jax.papers.mind_the_gap.settings import LARGER, SIZES, Gap
+from ckl_jax.papers.mind_the_gap.settings import ENGLISH, LARGER, SIZES, Gap
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world import stream
@@ -57,6 +57,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         rates = measure(study, gap, progress)
         study.step("Report")
         parts = [cutoffs_section(gap)] if gap.cutoffs else []
+        parts += [test_years_section(gap)] if gap.shifted_years else []
         parts.append(run_summary.section(gap.root))
         return study.done(write_report(comparison(gap, rates), gap.root, *parts))
 
@@ -67,7 +68,12 @@ def opened(gap: Gap) -> AbstractContextManager[studies.Study]:
         # A user's binding of what the study sets itself would be lost.
         studies.refuse_own(gap.bindings, {**macros(gap, STALE), **dict.fromkeys(_OF_EVALUATIONS)})
         _gin_values(gap)  # a misspelt name fails here
-    return studies.open_study(gap, RECORD, "study", free=_free(gap))
+    return studies.open_study(gap, RECORD, "study", free=_free(gap), may_become=_may_become)
+
+
+def _may_become(name: str, before: Any, now: Any) -> bool:
+    # Folders from before there was a choice of languages.
+    return name == "language" and before is None and now == ENGLISH
 
 
 def arms(gap: Gap) -> list[str]:
@@ -80,10 +86,18 @@ def measure(study: studies.Study, gap: Gap, progress: Progress) -> dict[str, flo
     """Makes all that is missing but the report; returns {mask: the best learning rate}."""
     study.step(f"Data: {gap.corpus or 'simulated stream'}")
     prepare(gap, progress)
-    study.step(f"Training {len(arms(gap))} models")
-    study.run([training(gap, arm) for arm in arms(gap)])
+    every = [gap]
+    for earlier in shifted(gap):
+        try:
+            prepare(earlier, progress)
+        except UserError as e:
+            raise UserError(f"The test period that ends in {earlier.test_end}: {e}") from e
+        every.append(earlier)
+    models = [(one, arm) for one in every for arm in arms(one)]
+    study.step(f"Training {len(models)} models")
+    study.run([training(one, arm) for one, arm in models])
     study.step("Word losses of the test documents")
-    study.run([evaluation(gap, arm, _TEST, "none") for arm in arms(gap)])
+    study.run([evaluation(one, arm, _TEST, "none") for one, arm in models])
     study.step("Learning rates, on validation text")
     pairs = itertools.product(gap.masks, gap.rates)
     study.run([evaluation(gap, STALE, _TUNING, mask, rate) for mask, rate in pairs])
@@ -94,10 +108,25 @@ def measure(study: studies.Study, gap: Gap, progress: Progress) -> dict[str, flo
     return rates
 
 
+def shifted(gap: Gap) -> list[Gap]:
+    """The settings of both arms for earlier test periods, each with a folder of its own."""
+    if not gap.shifted_years:
+        return []
+    year, month = read_json(gap.data / "splits" / "split.json")["test_months"][-1].split("-")
+    ends = [f"{int(year) - earlier}-{month}" for earlier in range(1, gap.shifted_years + 1)]
+    alone = {"masks": (), "larger": False, "cutoffs": (), "past_documents": 0, "shifted_years": 0}
+    alone |= {"corpus": str(_text(gap)), "clean": False}
+    return [
+        dataclasses.replace(gap, out=str(gap.root / "shifted" / end), test_end=end, **alone)
+        for end in ends
+    ]
+
+
 def _free(gap: Gap) -> set[str]:
     """Settings that may change; the folder of the splits records their options."""
     # `data/cutoffs` records its years.
     free = {"masks", "rates", "tagger", "topics", "emerging_min_count", "larger", "cutoffs"}
+    free |= {"shifted_years", "newsqa", "addresses"}
     free |= set(dataclasses.asdict(gap.options)) - {"seed"}
     return free if gap.skip_bad else {*free, "skip_bad"}
 
@@ -167,18 +196,20 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
         prepare_dated(past, gap.task(STALE, _PAST), vocabulary)
 
 
-def _corpus(gap: Gap, progress: Progress) -> Path:
-    """The corpus, tokenised."""
+def _text(gap: Gap) -> Path:
+    """The file of the corpus, tokenised."""
     if gap.corpus is None:
-        path = gap.data / "stream.jsonl.gz"
-        if not path.exists():
-            write_documents(path, stream.stream(gap.seed, SIZES[gap.size][2]))
-        return path
-    if not gap.clean:
-        return Path(gap.corpus)
-    path = gap.data / "corpus.jsonl.gz"
-    if not path.exists():
-        options = Cleaning(source=gap.source, skip_bad=gap.skip_bad)
+        return gap.data / "stream.jsonl.gz"
+    return gap.data / "corpus.jsonl.gz" if gap.clean else Path(gap.corpus)
+
+
+def _corpus(gap: Gap, progress: Progress) -> Path:
+    """Makes the corpus, tokenised, unless it is there."""
+    path = _text(gap)
+    if gap.corpus is None and not path.exists():
+        write_documents(path, stream.stream(gap.seed, SIZES[gap.size][2]))
+    elif gap.corpus and gap.clean and not path.exists():
+        options = Cleaning(source=gap.source, language=gap.language, skip_bad=gap.skip_bad)
         clean([gap.corpus], path, options, gap.jobs or 1, progress)
     return path
 
@@ -215,7 +246,12 @@ def training(gap: Gap, arm: str) -> Training:
         more, than = _WIDER
         for name in ("emb_dim", "head_dim", "mlp_dim"):
             bindings.append(f"{config}.{name}={values[f'{config}.{name}'] * more // than}")
-    return Training.of(arm, gap.root / arm, gin_files(gap), macros(gap, arm), bindings)
+    return Training.of(_name(gap, arm), gap.root / arm, gin_files(gap), macros(gap, arm), bindings)
+
+
+def _name(gap: Gap, arm: str) -> str:
+    """An arm as lines of progress call it."""
+    return f"{arm}, test until {gap.test_end}" if gap.test_end else arm
 
 
 def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = None) -> Training:
@@ -227,7 +263,7 @@ def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = No
         if gap.past_documents and not tuning:
             macros["PAST_TASKS"] = (gap.task(STALE, _PAST),)
     return Training.of(
-        f"{arm} {mask}" if rate is None else f"{mask} {rate:g}",
+        f"{_name(gap, arm)} {mask}" if rate is None else f"{mask} {rate:g}",
         gap.evaluation(arm, text, mask, rate),
         [str(gap.root / arm / "config.gin"), _EVALUATE],
         macros,
@@ -316,3 +352,14 @@ def cutoffs_section(gap: Gap) -> Section:
     models = {str(year): (UNTIL.format(year), "none", None) for year in earlier}
     study = _study(gap, UNTIL.format(last), models, tagger="")
     return cutoffs.write(study, str(last), gap.root)
+
+
+def test_years_section(gap: Gap) -> Section:
+    """Both arms by test period, the last one first; written to `other_test_years.json` too."""
+    only_stale = {STALE: (STALE, "none", None)}
+    found = {}
+    for one in (gap, *shifted(gap)):
+        months = read_json(one.data / "splits" / "split.json")["test_months"]
+        name = f"{months[0]} to {months[-1]}"
+        found[name] = compute(_study(one, CONTROL, only_stale, tagger=""))
+    return other_test_years.write(found, gap.root)

@@ -77,6 +77,7 @@ class Updates(StudySettings):
       properties: Another Wikidata dump, with labels of properties.
       language: Language of labels.
       qualifiers: Also read the items in qualifiers as facts.
+      aliases: A text that has another name of the object names it too.
       beam: Make diffsets and probes by Apache Beam pipelines with these options; "" are its own.
       bindings: Gin bindings for every training; those of LIGHT_TUNE_... are for light-tuning alone.
       light_tuning: Facts of each class on which to tune each model before probing it again (500 in
@@ -105,6 +106,7 @@ class Updates(StudySettings):
     properties: str = ""
     language: str = "en"
     qualifiers: bool = False
+    aliases: bool = False
     beam: str | None = None
     light_tuning: int = 0
     proper_nouns: int = 0

@@ -156,6 +156,7 @@ class Data:
                 site=plan.new.wiki or "enwiki",
                 language=self.updates.language,
                 qualifiers=self.updates.qualifiers,
+                aliases=self.updates.aliases,
             ),
             unchanged_fraction=self.updates.share,
             **{name: getattr(self.updates, name) for name in _OF_JOB},

@@ -83,6 +83,19 @@ def test_an_entity():
     assert parsed({"id": "L1", "lemmas": {}}) is None
 
 
+def test_aliases_are_read_where_asked_for():
+    names = {"en": [{"value": "One"}, {"value": " one\tof  them"}, {"value": "One"}]}
+    names |= {"mul": [{"value": "I"}, {"value": " "}], "de": [{"value": "Eins"}]}
+    assert parsed({**ENTITY, "aliases": names}).aliases == ()
+    found = parsed({**ENTITY, "aliases": names}, aliases=True)
+    assert found.aliases == ("One", "one of them", "I")
+    assert parsed({**ENTITY, "aliases": names}, aliases=True, language="de").aliases[0] == "Eins"
+    assert parsed({**ENTITY, "aliases": []}, aliases=True).aliases == ()
+    assert parsed(ENTITY, aliases=True).aliases == ()
+    with pytest.raises(UserError, match="no entity as Wikidata's dumps have them"):
+        parsed({**ENTITY, "aliases": {"en": ["One"]}}, aliases=True)
+
+
 def test_bad_lines_name_file_line_and_byte(tmp_path):
     def complaint(name, text):
         path = write(tmp_path / name, text)

@@ -1,6 +1,8 @@
 """`ckl experiment mind_the_gap/...`: what each name needs, cut-offs, and all of them at once."""
 
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +11,13 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.data.text.documents import Document, read_documents, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap import experiments, study
-from ckl_jax.papers.mind_the_gap.analysis import cutoffs, published
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
+from ckl_jax.papers.mind_the_gap.analysis import cutoffs, other_test_years, published
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
 from ckl_jax.papers.mind_the_gap.data.split_files import split, split_by_cutoff
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
-from ckl_jax.papers.mind_the_gap.settings import TITLES, Gap
+from ckl_jax.papers.mind_the_gap.settings import TITLES, Gap, Paper
+from ckl_jax.world.newsqa import ADDRESSES, QUESTIONS, write_newsqa
+from ckl_jax.world.stream import stream
 from tests.papers.mind_the_gap.analysis.dumps import write_scored
 
 QUICK = ["--size=tiny", "--past-documents=2", "--rates=0.03", "--jobs=1", "--per-month=2"]
@@ -92,6 +96,15 @@ def test_each_year_of_distance_adds_what_was_planted(tmp_path):
         (["appendix_a2", "--cutoffs=2019..2012"], "give years, such as 2012..2019"),
         (["figure1", "--methods=lora"], "unrecognized arguments: --methods"),
         (["figure6"], "no experiment 'mind_the_gap/figure6'"),
+        (["appendix_a1", "--documents={corpus}"], "needs --shifted-years"),
+        (["appendix_a1", "--shifted-years=-1"], "--shifted-years is -1"),
+        (["appendix_a3"], "needs --documents in another language, and its code: --language de"),
+        (["appendix_a3", "--language=de"], "the simulated stream is English; give --documents"),
+        (["appendix_a3", "--documents={corpus}"], "needs --documents in another language"),
+        (["newsqa", "--documents={corpus}"], "needs --documents and --newsqa, or neither"),
+        (["newsqa", "--newsqa=a.json"], "--newsqa and --addresses go together"),
+        (["newsqa", "--newsqa=a", "--addresses=b"], "needs --documents and --newsqa, or neither"),
+        (["table2", "--newsqa=a", "--addresses=b"], "asks no questions of --newsqa"),
     ],
 )
 def test_bad_input_is_one_sentence(corpus, tmp_path, capsys, arguments, sentence):
@@ -100,6 +113,89 @@ def test_bad_input_is_one_sentence(corpus, tmp_path, capsys, arguments, sentence
     assert main(["experiment", f"mind_the_gap/{name}", *options, f"--out={out}"]) == 2
     told = capsys.readouterr().err
     assert sentence in told and told.count("\n") == 1 and not out.exists()
+
+
+def test_other_test_years_are_studies_of_earlier_periods(corpus, tmp_path, monkeypatch):
+    gap = Gap(
+        out=str(tmp_path / "out"), corpus=str(corpus), clean=False, per_month=2, shifted_years=2
+    )
+    monkeypatch.setattr(study, "DatedVocabulary", _no_vocabulary)
+    monkeypatch.setattr(study, "Vocabulary", lambda path: None)
+    monkeypatch.setattr(study, "prepare_dated", lambda *unused: None)
+    monkeypatch.setattr(study, "spread", lambda *unused: [])
+    study.prepare(gap)
+    earlier = study.shifted(gap)
+    assert [(one.test_end, one.root.name, one.masks) for one in earlier] == [
+        ("2018-12", "2018-12", ()),
+        ("2017-12", "2017-12", ()),
+    ]
+    for one in earlier:
+        study.prepare(one)
+        made = json.loads((one.data / "splits" / "split.json").read_text())
+        assert made["test_months"][-1] == one.test_end
+        assert made["train_until"] == f"{int(one.test_end[:4]) - 2}-09-30"
+        assert one.corpus == str(corpus)
+    [before] = study.shifted(dataclasses.replace(gap, shifted_years=1, test_end="2018-06"))
+    assert before.test_end == "2018-12"  # by the splits there are
+
+
+def _no_vocabulary(**unused):
+    return SimpleNamespace(train=lambda *unused: None)
+
+
+def test_a_test_period_that_is_too_early_is_named(tmp_path, monkeypatch):
+    gap = Gap(out=str(tmp_path), size="tiny", shifted_years=1)
+    monkeypatch.setattr(study, "prepare", lambda one, progress: _refuse_shifted(gap, one))
+    monkeypatch.setattr(study, "shifted", lambda gap: [dataclasses.replace(gap, test_end="2018")])
+    with pytest.raises(UserError, match="The test period that ends in 2018: there is no text"):
+        study.measure(SimpleNamespace(step=print), gap, None)
+
+
+def _refuse_shifted(gap, one):
+    if one is not gap:
+        raise UserError("there is no text.")
+
+
+def test_periods_in_which_the_gap_grows_are_counted(tmp_path):
+    texts = [(f"2019-{m:02d}-{d:02d}", ["a", "b"]) for m in range(1, 7) for d in (1, 2, 3)]
+    generator = np.random.default_rng(0)
+    control = write_scored(tmp_path / "control", texts, lambda date, word: 20.0)
+
+    def found(growth):
+        def perplexity(date, word):
+            return 20.0 * np.exp(growth * int(date[5:7]) + 0.001 * generator.normal())
+
+        stale = write_scored(tmp_path / str(growth), texts, perplexity)
+        models = {"time_stratified": stale}
+        return compute(StalenessStudy(control=control, models=models, tagger="", samples=50))
+
+    section = other_test_years.write({"late": found(0.02), "early": found(-0.01)}, tmp_path)
+    assert "grows with time in 1 of 2 periods" in section.notes[0] and section.png
+    [table] = section.sections
+    assert list(table.headers[1:3]) == ["control", "time_stratified"]
+    assert [row[1].text for row in table.rows] == ["20.00", "20.00"]
+    kept = json.loads((tmp_path / "other_test_years.json").read_text())
+    assert kept["late"]["line"]["slope"] > 1.5 > 0 > kept["early"]["line"]["slope"]
+
+
+def test_a_folder_from_before_there_were_languages_goes_on(tmp_path):
+    gap = Gap(out=str(tmp_path / "out"), size="tiny")
+    with study.opened(gap):
+        pass
+    record = gap.root / study.RECORD
+    kept = json.loads(record.read_text())
+    assert kept.pop("language") == "en"
+    record.write_text(json.dumps(kept))
+    with study.opened(gap):
+        pass
+    german = dataclasses.replace(gap, corpus="posts.jsonl", language="de")
+    with pytest.raises(UserError, match="another"), study.opened(german):
+        pass
+
+
+def test_other_languages_have_no_heuristic_tagger():
+    assert Gap(corpus="posts.jsonl", language="de").tagger == ""
+    assert Gap(corpus="posts.jsonl").tagger == "heuristic"
 
 
 def test_what_would_be_trained_is_told(tmp_path, capsys):
@@ -139,6 +235,8 @@ def test_all_experiments_share_one_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS")
     out = tmp_path / "out"
     for name in TITLES:
+        if name == "mind_the_gap/appendix_a3":  # the simulated stream is English
+            continue
         assert main(["experiment", name, *QUICK, "--cutoffs=2016,2018", f"--out={out}"]) == 0
         short = name.replace("/", "-")
         assert "<h1" in (out / f"{short}.html").read_text()
@@ -152,3 +250,55 @@ def test_all_experiments_share_one_folder(tmp_path, monkeypatch, capsys):
         "until_2016",
         "until_2018",
     }
+
+
+def test_stories_without_questions_are_named_before_a_training(corpus, tmp_path, capsys):
+    write_newsqa(tmp_path, (2018, 2019), 0, "tiny", 2)
+    files = [f"--newsqa={tmp_path / QUESTIONS}", f"--addresses={tmp_path / ADDRESSES}"]
+    given = ["experiment", "mind_the_gap/newsqa", f"--documents={corpus}", "--no-clean", *files]
+    for years, sentence in (
+        ("2016,2018", "no question on a dated story of up to 2016, to tune on"),
+        ("2018,2020", "no question on a dated story of 2020."),
+    ):
+        out = tmp_path / "out"
+        assert main([*given, f"--cutoffs={years}", f"--out={out}"]) == 2
+        told = capsys.readouterr().err
+        assert sentence in told and told.count("\n") == 1 and not out.exists()
+    assert main([*given, "--cutoffs=2018,2019", "--dry-run", f"--out={out}"]) == 0
+    gap = experiments._complete(
+        "mind_the_gap/newsqa",
+        Paper(
+            corpus=str(corpus),
+            clean=False,
+            newsqa=str(tmp_path / QUESTIONS),
+            addresses=str(tmp_path / ADDRESSES),
+            cutoffs=(2018, 2019),
+        ),
+    )[1]
+    asked = experiments._real_stories(gap)
+    assert {y: {q.date[:4] for q in found} for y, found in asked.items()} == {
+        2018: {"2018"},
+        2019: {"2019"},
+    }
+
+
+@pytest.mark.slow
+def test_german_text_and_questions_on_real_stories(tmp_path, monkeypatch):
+    """The simulated stream as a file stands for real text."""
+    monkeypatch.delenv("XLA_FLAGS")
+    documents, newsqa, out = (tmp_path / name for name in ("posts.jsonl", "newsqa", "out"))
+    write_documents(documents, stream(0, "tiny"))
+    write_newsqa(newsqa, (2018, 2019), 0, "tiny", 6)
+    given = [f"--documents={documents}", "--no-clean", "--language=de", f"--out={out}", *QUICK]
+    given += ["--gin=EPOCHS=None", "--gin=TRAIN_STEPS=20"]
+    assert main(["experiment", "mind_the_gap/appendix_a3", *given]) == 0
+    text = (out / "mind_the_gap-appendix_a3.md").read_text()
+    assert "22.45" in text and "the same patterns" in text
+    files = [f"--newsqa={newsqa / QUESTIONS}", f"--addresses={newsqa / ADDRESSES}"]
+    given += ["--cutoffs=2018,2019", *files]
+    assert main(["experiment", "mind_the_gap/newsqa", *given]) == 0
+    rows = (out / "mind_the_gap-newsqa.md").read_text().splitlines()
+    models = [line.split(" | ")[0] for line in rows if line.startswith("| ")][2:]
+    assert models == ["| 2018", "| 2019", "| the paper's 2008", "| the paper's 2009"]
+    scores = json.loads((out / "newsqa" / "asked.json").read_text())
+    assert len(scores["2019"]["by_date"]) > 6  # months

@@ -57,6 +57,9 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path, config):
         )
         assert [row["id"] for row in rows] == [q.id for q in questions]
         told[epochs] = np.mean([row["em"] for row in rows])
+        losses = np.array([row["loss"] / row["words"] for row in rows])
+        # Beside untrained models a uniform one has the loss of log 28 for each letter and end.
+        assert losses.min() > 0 and (losses.mean() < 1.5 if epochs else losses.mean() > 5)
     assert told[0] == 0 and told[60] > 0.8
 
 
@@ -71,6 +74,31 @@ def test_error_bars_are_two_standard_errors(tmp_path):
     analysis.write({"2018": rows, "2019": rows[::-1][::-1]}, tmp_path)
     assert json.loads((tmp_path / "asked.json").read_text())["2019"]["questions"] == 100
     assert (tmp_path / "asked.png").stat().st_size > 1000
+
+
+def test_the_perplexity_of_answers_is_of_words():
+    losses, words = [1.0, 4.0, 2.0, 5.0], [1, 2, 1, 2]
+    rows = [
+        {"id": i, "em": 0, "f1": 0.0, "loss": loss, "words": n}
+        for i, (loss, n) in enumerate(zip(losses, words, strict=True))
+    ]
+    found = analysis.summarize({"a": rows})["a"]["perplexity"]
+    assert found["value"] == pytest.approx(np.exp(12 / 6))
+    error = 2 * np.sqrt(1 + 0 + 0 + 1) / 6  # residuals are -1, 0, 0 and 1
+    assert found["low"] == pytest.approx(np.exp(2 - error))
+    del rows[0]["loss"]  # of an earlier version
+    assert "perplexity" not in analysis.summarize({"a": rows})["a"]
+    section = analysis.table(analysis.summarize({"a": rows}), [["the paper's", 7, None, "47"]])
+    assert [[cell.text for cell in row][-1] for row in section.rows] == ["–", "–"]
+
+
+def test_a_question_may_be_asked_of_two_passages(tmp_path):
+    files = []
+    for passage in ("it rained", "it snowed"):
+        files.append(str(tmp_path / f"{passage}.jsonl"))
+        write_questions(files[-1], [dataclasses.replace(_questions(1)[0], passage=passage)])
+    with pytest.raises(UserError, match="nowhere"):  # the next that is looked at
+        office_holder_qa.ask({"a": "nowhere"}, files[0], str(tmp_path / "out"), files[1])
 
 
 def test_bad_input_is_one_sentence(tmp_path, capsys):
@@ -154,4 +182,9 @@ def test_scores_by_the_date_of_the_answer(tmp_path):
     by_date = analysis.summarize({"a": months})["a"]["by_date"]
     assert [(x["date"], x["questions"]) for x in by_date] == [("2018-01", 4), ("2019-02", 1)]
     analysis.write({"a": rows, "b": rows}, tmp_path)
-    assert (tmp_path / "by_date.png").stat().st_size > 1000
+    size = (tmp_path / "by_date.png").stat().st_size
+    rows = [{**row, "loss": 3.0 + row["id"], "words": 2} for row in rows]
+    by_date = analysis.summarize({"a": rows})["a"]["by_date"]
+    assert by_date[0]["perplexity"]["value"] == pytest.approx(np.exp(1.5))
+    analysis.write({"a": rows, "b": rows}, tmp_path)
+    assert (tmp_path / "by_date.png").stat().st_size > size > 1000  # a second panel

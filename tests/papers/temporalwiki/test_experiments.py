@@ -3,7 +3,7 @@
 import pytest
 
 from ckl_jax.cli import ckl
-from ckl_jax.files import write_json
+from ckl_jax.files import write_json, write_jsonl
 from ckl_jax.papers.temporalwiki import experiments
 from ckl_jax.papers.temporalwiki.analysis import published, results
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
@@ -48,6 +48,28 @@ def test_figure_3_and_table_2_have_both(study):
     ((table,), _) = ANALYSES["table2"](study)
     assert _texts(table)[1] == ["0801-0901 changed", "30", "1,209,272", "20", "2,329", "4", "1,776"]
     assert _texts(table)[2][2::2] == ["–"] * 3  # the paper has no deleted facts
+
+
+def test_figure_5_shows_updates_and_new_information(tmp_path):
+    root, text = write_study(tmp_path, count=2), "She won 3 cups. A new club, of 40 members, began."
+    edits = [["number", 0, 15, [[8, 9]]], ["added", 16, 49, [[16, 49]]]]
+    record = {"kind": "sentences", "text": text, "edits": edits}
+    records = [{"page_id": i, "title": f"Page {i}", **record} for i in range(9)]
+    records[1]["edits"] = [["reworded", 0, 15, [[4, 7]]]]
+    # A new article's text has no edits.
+    records.append({"page_id": 9, "title": "New", "kind": "new", "text": "All."})
+    for interval in INTERVALS[:2]:
+        folder = root / "data" / interval / "diffset"
+        write_jsonl(folder / "shards" / "a.jsonl", records)
+        write_json(folder / "manifest.json", {"files": ["shards/a.jsonl"]})
+    (section, note), _ = ANALYSES["figure5"](results.load(root))
+    assert section.headers[1:] == ["Kind", "Article", "Sentence", "New in it"]
+    assert [row[1:] for row in _texts(section)[:6]] == [
+        *(["information update", f"Page {i}", "She won 3 cups.", "3"] for i in (0, 2, 3)),
+        *(["new information", f"Page {i}", text[16:], "all"] for i in (0, 2, 3)),
+    ]
+    assert len(section.rows) == 12 and "69363482" in note.notes[0]
+    assert "page 3" in section.rows[2][2].below
 
 
 def test_published_table_2_keeps_what_the_paper_says():

@@ -47,6 +47,16 @@ def _base(results: Mapping[str, Any]) -> str:
     return "the control's" if CONTROL in results["perplexity"] else "expected by frequency"
 
 
+def plot_periods(periods: Curves):
+    """The stale model's curve of each test period, from its first bin on (Appendix A.1)."""
+    curves = {
+        name: {**curve, "labels": [str(1 + place) for place in curve["places"]]}
+        for name, curve in periods.items()
+    }
+    ylabel = _INCREASE.format("the control's")
+    return _plot(curves, "bin of the test period", lines=True, ylabel=ylabel)
+
+
 def plot_forgetting(results: Mapping[str, Any]):
     """Increase of each updated model's perplexity on past text, by month (Figure 9)."""
     curves = {

@@ -14,17 +14,19 @@ from ckl_jax.analysis.figures import bands, legend, panels, png
 from ckl_jax.analysis.sections import Cell, Section, two
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
+from ckl_jax.papers.mind_the_gap.analysis.report import rounded
 
 SCORES = ("em", "f1")
 
 
 def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """{model: {"questions", "em": {"value", "error"}, "f1": ..., "by_date": [{"date", ...}]}}.
+    """{model: {"questions", "em": {"value", "error"}, "f1", "perplexity", "by_date": [{...}]}}.
 
-    Values are in percent.
+    Values of `em` and `f1` are in percent.
 
     Args:
-      rows: {model: a row for each question, with `id`, `em` and `f1`}.
+      rows: {model: a row for each question, with `id`, `em` and `f1`; for the perplexity of the
+        answers also `loss` and `words`}.
 
     Raises:
       UserError: the models were evaluated on different questions.
@@ -41,7 +43,22 @@ def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict
 
 
 def _scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"questions": len(rows), **{s: _mean([r[s] for r in rows]) for s in SCORES}}
+    scores = {s: _mean([row[s] for row in rows]) for s in SCORES}
+    if all("loss" in row for row in rows):  # answers of earlier versions have none
+        scores["perplexity"] = _perplexity(rows)
+    return {"questions": len(rows), **scores}
+
+
+def _perplexity(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of the words of the right answers and their ends; low and high are two standard errors off.
+
+    The error is that of a ratio, of losses to words.
+    """
+    losses, words = (np.array([row[k] for row in rows], float) for k in ("loss", "words"))
+    mean = losses.sum() / words.sum()
+    error = 2.0 * math.sqrt(np.sum((losses - mean * words) ** 2)) / words.sum()
+    ends = {"value": mean, "low": mean - error, "high": mean + error}
+    return {name: math.exp(min(x, 700.0)) for name, x in ends.items()}
 
 
 def _by_date(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -76,10 +93,16 @@ def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
     return out / "asked.json"
 
 
-def table(scores: Mapping[str, Mapping[str, Any]]) -> Section:
-    """The models in their order, with two standard errors."""
-    rows = [[name, x["questions"], *(_cell(x[s]) for s in SCORES)] for name, x in scores.items()]
-    return Section("", ["Model", "Questions", "EM", "F1"], rows)
+def table(
+    scores: Mapping[str, Mapping[str, Any]], published: Sequence[Sequence[Any]] = ()
+) -> Section:
+    """The models in their order, with two standard errors; below them rows of published scores."""
+    rows = [
+        [name, x["questions"], *(_cell(x[s]) for s in SCORES), rounded(x.get("perplexity"))]
+        for name, x in scores.items()
+    ]
+    rows += [[*row, None] for row in published]
+    return Section("", ["Model", "Questions", "EM", "F1", "Perplexity of the answer"], rows)
 
 
 def _cell(x: Mapping[str, float]) -> Cell:
@@ -88,15 +111,26 @@ def _cell(x: Mapping[str, float]) -> Cell:
 
 @png
 def draw_by_date(scores: Mapping[str, Mapping[str, Any]]):
-    """Exact match by the date of the answer, with two standard errors."""
-    figure, (ax,) = panels(1, size=(8.0, 4.0))
-    curves = {name: [one["em"] for one in x["by_date"]] for name, x in scores.items()}
-    dates = [one["date"] for one in next(iter(scores.values()))["by_date"]]
-    bands(ax, range(len(dates)), curves)
+    """Exact match by the date of the answer, and its perplexity, with two standard errors."""
+    by_date = {name: x["by_date"] for name, x in scores.items()}
+    every = [one for rows in by_date.values() for one in rows]
+    titles = {"em": "exact match (%)", "perplexity": "perplexity of the answer"}
+    shown = [score for score in titles if all(score in one for one in every)]
+    figure, axes = panels(len(shown), columns=1, size=(8.0, 3.6 * len(shown)))
+    dates = [one["date"] for one in next(iter(by_date.values()))]
     step = -(-len(dates) // 12)
-    ax.set_xticks(range(0, len(dates), step), dates[::step], rotation=30)
-    ax.set(ylabel="exact match (%)", ylim=(0, None), xlabel="date of the answer")
-    legend(figure, [ax], beside=True)
+    for ax, score in zip(axes, shown, strict=True):
+        curves = {name: [one[score] for one in rows] for name, rows in by_date.items()}
+        bands(ax, range(len(dates)), curves)
+        ax.set_xticks(range(0, len(dates), step), dates[::step], rotation=30)
+        ax.set(ylabel=titles[score])
+        if score == "em":
+            ax.set(ylim=(0, None))
+        else:
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter("{x:g}")  # not powers of 10 as formulas
+    axes[-1].set(xlabel="date of the answer")
+    legend(figure, axes, beside=True)
     return figure
 
 

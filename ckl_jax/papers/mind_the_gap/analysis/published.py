@@ -36,6 +36,9 @@ TABLE_3 = {
     SECOND_SEEN: (75.95, 44.21, 41.79),
     SECOND_UNSEEN: (2719.25, 1430.34, 47.40),
 }
+# Questions on NewsQA's stories of 2009, and F1 of the models of 2008 and 2009 (section 5).
+NEWSQA_QUESTIONS = 10_000
+NEWSQA = [[f"the paper's {year}", NEWSQA_QUESTIONS, None, "47"] for year in (2008, 2009)]
 LARGER_BELOW = 5.5  # percent that the 448M model's perplexity is below the 287M model's (section 4)
 Results = Mapping[str, Any]
 

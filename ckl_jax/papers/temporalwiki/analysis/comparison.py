@@ -18,6 +18,10 @@ Made = tuple[list[Section], Any]  # sections, and the numbers as JSON holds them
 _DATES = ("08", "09", "10", "11", "12")
 _NO_NUMBERS = "The paper draws these numbers and does not print them."
 _ALIGNED = "The paper's examples are of TWiki-Probes-0910."
+_NEW_TEXT = (
+    "The paper's examples are of the diffset of November to December 2021; its new information is "
+    "of the article SARS-CoV-2 Omicron variant (page 69363482)."
+)
 _DIAGONAL = "Of this figure the paper prints the diagonal alone, in Table 3."
 
 
@@ -137,6 +141,10 @@ def figure_4(study: Study) -> Made:
     return [drawn, *report.by_interval(study, rows, [own], beside=True), *matrices], found
 
 
+def figure_5(study: Study) -> Made:
+    return [examples.new_text(study), Section(notes=[_NEW_TEXT])], []
+
+
 def figure_6(study: Study) -> Made:
     return _most_frequent(figures.types_of(tables.of_probes(study, "table_7")))
 
@@ -154,7 +162,7 @@ ANALYSES: Mapping[str, Callable[[Study], Made]] = dict(
     zip(
         paper.TITLES,
         (table_1, table_2, table_3, table_4, table_5, table_6, table_7)
-        + (figure_2, figure_3, figure_4, figure_6, figure_7),
+        + (figure_2, figure_3, figure_4, figure_5, figure_6, figure_7),
         strict=True,
     )
 )

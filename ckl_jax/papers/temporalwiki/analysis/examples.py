@@ -17,6 +17,7 @@ from ckl_jax.papers.temporalwiki.analysis.results import (
     manifests,
     method_label,
 )
+from ckl_jax.papers.temporalwiki.data.edits import ADDED, NAME, NUMBER
 
 _KINDS = ("updated", "new", "ended", "unchanged")
 _NOTE = (
@@ -30,6 +31,15 @@ _ALIGNED = (
     "The first changed facts of each interval, and the sentence of its new text with the object."
 )
 _PER_INTERVAL = 5  # aligned facts
+_UPDATE, _NEW = "information update", "new information"
+# Of Figure 5, by the kind of an edit.
+_OF_EDITS = {NUMBER: _UPDATE, NAME: _UPDATE, ADDED: _NEW}
+_PER_KIND = 3  # sentences of an interval, each of another article
+_CHANGED = (
+    "New sentences of each interval, each of another article. An information update is an old "
+    "sentence with a number or a name that it lacked; new information is like no old sentence, or "
+    "has a clause that none has."
+)
 
 
 def section(study: Study) -> Section:
@@ -125,3 +135,29 @@ def _new_texts(study: Study, interval: str, titles: set[str]) -> dict[str, Seque
     name = manifests(study, "diffset")[interval]["documents"]
     documents = read_documents(study.root / "data" / interval / "diffset" / name)
     return {d.title: list(sentences(d.text)) for d in documents if d.title in titles}
+
+
+def new_text(study: Study) -> Section:
+    """Sentences of the diffsets that update information, and that add some (Figure 5)."""
+    rows = [row for interval in study.intervals for row in _new_sentences(study, interval)]
+    headers = ["Interval", "Kind", "Article", "Sentence", "New in it"]
+    return Section("", headers, rows, [_CHANGED], kind="examples")
+
+
+def _new_sentences(study: Study, interval: str) -> list[list[Any]]:
+    """The first sentences of each kind, of as many articles."""
+    folder = study.root / "data" / interval / "diffset"
+    names = manifests(study, "diffset")[interval]["files"]
+    found: dict[str, dict[int, list[Any]]] = {_UPDATE: {}, _NEW: {}}
+    for record in itertools.chain.from_iterable(read_jsonl(folder / name) for name in names):
+        page, text = record["page_id"], record["text"]
+        for kind, start, end, spans in record.get("edits", ()):
+            mine = found.get(_OF_EDITS.get(kind), {})
+            if len(mine) < _PER_KIND:
+                whole = spans == [[start, end]]
+                new = "all" if whole else "; ".join(text[a:b] for a, b in spans)
+                article = Cell(record["title"], f"page {page}")
+                mine.setdefault(page, [study.label(interval), "", article, text[start:end], new])
+        if all(len(mine) == _PER_KIND for mine in found.values()):
+            break
+    return [[row[0], kind, *row[2:]] for kind, of in found.items() for row in of.values()]

@@ -11,6 +11,7 @@ TITLES = {
     "figure2": "perplexity of proper nouns relative to Initial, in new text and in the rest",
     "figure3": "average perplexity of unchanged and changed facts",
     "figure4": "temporal misalignment: each model on the changed facts of each interval",
+    "figure5": "new text that updates information, and that adds some",
     "figure6": "types of subjects and objects",
     "figure7": "relations",
 }

@@ -178,7 +178,8 @@ def read_part(part: Part, rules: FactRules) -> Iterator[tuple[str, Any]]:
         number = int(entity.id[1:])
         yield part.side, (number, fact_store.row_of(entity))
         if entity.label:
-            yield "labels", ((part.side, number), (entity.label, entity.kind))
+            names = entity.label, entity.kind, entity.aliases
+            yield "labels", ((part.side, number), names)
     yield from counted({f"{part.side} {what}": count for what, count in counts.items()})
 
 
@@ -220,11 +221,13 @@ def _label(side: str, item: str) -> Label:
 
 
 def answers(group: Group) -> Iterator[tuple[str, Any]]:
-    """Yields the label of an item to the rows that need it, and the type of each object."""
+    """Yields the label of an item to the rows that need it, and type and aliases of each object."""
     (side, _), grouped = group
-    for label, kind in grouped["labels"]:
+    for label, kind, aliases in grouped["labels"]:
         for row, role in grouped["asked"]:
             yield "rows", (row, (role, label))
+            if role == "object" and aliases:
+                yield "rows", (row, ("aliases", aliases))
             if role == "object" and kind:
                 yield "types", (_label(side, kind), (row, "object type"))
 
@@ -240,13 +243,14 @@ def put_in_words(
     group: Group, buckets: int, relations: dict[str, str]
 ) -> Iterator[tuple[str, Any]]:
     """Yields a row in words to the bucket of its page."""
-    # {"object": label, "subject type": ..., "object type": ..., old object: label}.
+    # {"object": label, "aliases": ..., "subject type": ..., "object type": ..., old object: label}.
     row, words = parse_json(group[0]), dict([*group[1]["objects"], *group[1]["types"]])
     answer, *types = (words.get(k, "") for k in ("object", "subject type", "object type"))
     before = (words.get(former, "") for former in row[-1])
     counts = Counter()
-    if probe := probe_rows.probe_of(row, relations, answer, before, tuple(types), counts):
-        text = json.dumps(dataclasses.asdict(probe), ensure_ascii=False)
+    names = answer, before, tuple(types), words.get("aliases", ())
+    if probe := probe_rows.probe_of(row, relations, *names, counts):
+        text = json.dumps(probe.row, ensure_ascii=False)
         yield "rows", (hash64(probe.page) % buckets, text)
     yield from counted(counts)
 
@@ -313,7 +317,7 @@ def align(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
         return
     texts: dict[str, list[str]] = {}
     for source, text in grouped["texts"]:
-        texts.setdefault(source, []).append(text.lower())
+        texts.setdefault(source, []).append(text)
     counts = Counter()
     for row in rows:
         if probe_rows.is_named(job, row, texts, counts):

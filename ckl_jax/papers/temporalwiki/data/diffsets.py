@@ -231,7 +231,7 @@ def is_done(todo: Plan, shard: int) -> bool:
 
 def _make_shards(todo: Plan, mine: list[int], workers: int, progress: Progress) -> None:
     if todo.options.unsorted:
-        _sort_pages(todo, progress)
+        _sort_pages(_by_threads(todo, workers), progress)
     total = len(todo.shards)
     with processes(workers) as pool:
         # Whole shards for each process while there are enough of them: nothing is sent between
@@ -241,9 +241,17 @@ def _make_shards(todo: Plan, mine: list[int], workers: int, progress: Progress) 
             run_tasks(_shard, tasks, pool, progress, "shards", total - len(mine))
             return
         for done, i in enumerate(mine, total - len(mine) + 1):
-            # Too few shards to go round: this process reads, the others parse.
-            make_shard(todo, i, pool, workers, lambda n: progress(n, 0, "pages"))
+            # Too few shards to go round: this process reads, by threads, the others parse.
+            make_shard(
+                _by_threads(todo, workers), i, pool, workers, lambda n: progress(n, 0, "pages")
+            )
             progress(done, total, "shards")
+
+
+def _by_threads(todo: Plan, threads: int) -> Plan:
+    """The same work, with threads that decode bzip2 files without an index."""
+    old = todo.old and dataclasses.replace(todo.old, threads=threads)
+    return dataclasses.replace(todo, old=old, new=dataclasses.replace(todo.new, threads=threads))
 
 
 def _sort_pages(todo: Plan, progress: Progress) -> None:

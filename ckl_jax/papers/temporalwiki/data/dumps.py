@@ -45,13 +45,17 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Dump:
-    """A pages-articles dump: its files, its site information, its spans in order of page ids."""
+    """A pages-articles dump: its files, its site information, its spans in order of page ids.
+
+    `threads` decode the blocks of a bzip2 file that is read whole, as one without an index is.
+    """
 
     path: str  # file or folder, as given
     date: str  # "20150112", from the name; "" if it has none
     wiki: str  # "enwiki", as it says itself, else from the name; "" if neither does
     site: SiteInfo  # of its first file
     spans: tuple[Span, ...]  # at least one
+    threads: int = 1
 
     @property
     def name(self) -> str:
@@ -79,7 +83,7 @@ class Dump:
             after = high is not None and span.first >= high
             before = following is not None and following <= low
             if not after and not before:
-                yield from read_pages(span.path, span.start, span.stop, self.site)
+                yield from read_pages(span.path, span.start, span.stop, self.site, self.threads)
 
     @staticmethod
     def _select(pages: Iterator[Page], low: int, high: int | None) -> Iterator[Page]:

@@ -1,8 +1,9 @@
 """One Wikidata dump, partitioned by item number, with an index of labels.
 
 A dump is read once, as a stream; workers parse its lines. A bucket holds one line an entity:
-[number, label, title of its page, revision, [statement, ...], line of the dump]; a statement is
-[property, item], or, if it has dates or not the best rank, [property, item, best, start, end].
+[number, label, title of its page, revision, [statement, ...], line of the dump], with [alias, ...]
+before the line if there are any; a statement is [property, item], or, if it has dates or not the
+best rank, [property, item, best, start, end].
 """
 
 import collections
@@ -35,9 +36,9 @@ _BATCH_BYTES = 4 << 20
 
 def entity_of(line: str | bytes) -> Entity:
     """The item of one line of a bucket."""
-    number, label, title, revision, rows, at = parse_json(line)
+    number, label, title, revision, rows, *aliases, at = parse_json(line)
     statements = tuple(Statement(f"P{p}", f"Q{q}", *dated) for p, q, *dated in rows)
-    return Entity(f"Q{number}", label, title, revision, statements, at)
+    return Entity(f"Q{number}", label, title, revision, statements, at, *map(tuple, aliases))
 
 
 def extract(
@@ -129,8 +130,9 @@ def entities(
 def row_of(entity: Entity) -> str:
     """The line of an item that `entity_of` reads."""
     rows = [_statement_row(s) for s in entity.statements]
-    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, rows, entity.line]
-    return json.dumps(row, ensure_ascii=False)
+    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, rows]
+    aliases = [entity.aliases] if entity.aliases else []
+    return json.dumps([*row, *aliases, entity.line], ensure_ascii=False)
 
 
 def _statement_row(statement: Statement) -> list[Any]:
@@ -199,16 +201,20 @@ class Labels:
         offsets = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
         return offsets, open(bucket_path(self.folder, bucket), "rb")
 
-    def _read(self, number: int) -> tuple[str, str]:
-        """Label and type of an item."""
+    def aliases(self, item: str) -> tuple[str, ...]:
+        """The other names of an item, where they were read."""
+        return self._item(int(item[1:]))[2]
+
+    def _read(self, number: int) -> tuple[str, str, tuple[str, ...]]:
+        """Label, type and aliases of an item."""
         with os_errors(self.folder, "read"):
             offsets, file = self._open(number % self.buckets)
             i = int(np.searchsorted(offsets[:, 0], number))
             if i == len(offsets) or offsets[i, 0] != number:
-                return "", ""
+                return "", "", ()
             file.seek(int(offsets[i, 1]))
             item = entity_of(file.readline())
-            return item.label, item.kind
+            return item.label, item.kind, item.aliases
 
 
 def merge(

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 MAX_SUBJECT_FRACTION, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION = 0.01, 0.05, 0.05
@@ -21,6 +21,7 @@ class Probe:
       old_objects: labels of what an updated fact said before.
       page: key of the subject's page (title or id).
       subject_type, object_type: labels of what they are instances of; "" if unknown.
+      aliases: other names of the object; () unless they were read.
     """
 
     kind: str
@@ -34,6 +35,19 @@ class Probe:
     page: str = ""
     subject_type: str = ""
     object_type: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Probe":
+        """The probe of a `row`."""
+        lists = {name: tuple(row.get(name, ())) for name in ("old_objects", "aliases")}
+        return cls(**{**row, **lists})
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As JSON has it; without aliases if there are none."""
+        row = dataclasses.asdict(self)
+        return row if self.aliases else {k: x for k, x in row.items() if k != "aliases"}
 
     @property
     def ids(self) -> tuple[int, int, int]:

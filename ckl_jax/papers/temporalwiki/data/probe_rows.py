@@ -239,6 +239,7 @@ def probe_of(
     answer: str,
     old_objects: Iterable[str],
     types: tuple[str, str],
+    aliases: Iterable[str],
     counts: collections.Counter[str],
 ) -> Probe | None:
     """A candidate in words; None if a word is missing.
@@ -249,6 +250,7 @@ def probe_of(
       answer: label of the object.
       old_objects: labels, of which empty ones are left out.
       types: labels of what subject and object are instances of.
+      aliases: of the object.
     """
     kind, subject, name, page, relation, item, _ = row
     texts = {"subject": name, "relation": relations.get(relation, ""), "object": answer}
@@ -267,6 +269,7 @@ def probe_of(
         page=page,
         subject_type=subject_type,
         object_type=object_type,
+        aliases=tuple(aliases),
     )
 
 
@@ -290,18 +293,27 @@ def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list
 
 
 def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], counts) -> bool:
-    """Whether the lower-case texts of a row's page, by source, name its object.
+    """Whether the texts of a row's page, by source, name its object.
 
     The paper's reading takes any substring, as the released alignment; else the name is not part of
-    a longer word.
+    a longer word. An alias is never part of one, and has its own case: "us" is not "US".
     """
     texts = [text for source in TEXTS_OF[row["kind"]] for text in texts.get(source, ())]
     counts[f"{row['kind']} text found"] += bool(texts)
-    label = row["object"].lower()
-    named = [text for text in texts if label in text]
-    if job.is_current and job.rules.language not in _WITHOUT_BLANKS:
-        words = re.compile(rf"(?<!\w){re.escape(label)}(?!\w)")
-        named = [text for text in named if words.search(text)]
+    separate = job.rules.language not in _WITHOUT_BLANKS
+    name = row["object"].lower()
+    named = any(_has(text.lower(), name, job.is_current and separate) for text in texts)
+    if not named:
+        aliases = row.get("aliases", ())
+        named = any(_has(text, alias, separate) for alias in aliases for text in texts)
+        if named:
+            counts[f"{row['kind']} aligned by an alias"] += 1
     if named:
         counts[f"{row['kind']} aligned"] += 1
-    return bool(named)
+    return named
+
+
+def _has(text: str, name: str, as_words: bool) -> bool:
+    if not as_words or name not in text:  # the search for a substring is the faster one
+        return name in text
+    return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text))

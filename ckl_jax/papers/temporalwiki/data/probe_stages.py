@@ -190,8 +190,9 @@ def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
             side = labels[side_of(kind)]
             before = map(labels["old"].item, old)
             types = side.type_of(subject), side.type_of(item)
-            if probe := probe_of(row, relations, side.item(item), before, types, counts):
-                f.write(json.dumps(dataclasses.asdict(probe), ensure_ascii=False) + "\n")
+            names = side.item(item), before, types, side.aliases(item)
+            if probe := probe_of(row, relations, *names, counts):
+                f.write(json.dumps(probe.row, ensure_ascii=False) + "\n")
     return counts
 
 
@@ -203,6 +204,8 @@ def texts(run: Run) -> dict[str, int]:
     job = run.job
     dump = open_dump(job.wikipedia)
     ranges = id_ranges(dump, -(-dump.bytes // _WIKIPEDIA_SHARD_BYTES))
+    # A dump that gives one process all the work is decoded by threads.
+    dump = dataclasses.replace(dump, threads=run.workers if len(ranges) == 1 else 1)
     tasks = {f"{i:05d}": (job, dump, r, i) for i, r in enumerate(ranges)}
     counts = run.each("wikipedia", _page_texts, tasks)
 
@@ -245,7 +248,7 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
     for key, source, text in read_jsonl(bucket_path(job.out / "texts", bucket)):
         # The bucket holds texts of all sources; only those of its rows are kept in memory.
         if key in pages:
-            texts_of[key].setdefault(source, []).append(text.lower())
+            texts_of[key].setdefault(source, []).append(text)
     counts: collections.Counter[str] = collections.Counter()
     with atomic_write(bucket_path(job.out / "aligned", bucket)) as f:
         for row in rows:
@@ -266,4 +269,4 @@ def in_words(job: Job) -> Iterator[Probe]:
 
 def _read_probes(job: Job, stage: str) -> Iterator[Probe]:
     for row in read_rows(job.out / stage, job.buckets):
-        yield Probe(**{**row, "old_objects": tuple(row["old_objects"])})
+        yield Probe.of(row)

@@ -98,6 +98,8 @@ def settings_of(job: Job, fix_point: bool = False, light_tuning: int = 0) -> dic
     """The settings that the folder of a `sized` job records."""
     settings = dataclasses.asdict(job)
     del settings["out"]
+    if not job.rules.aliases:  # folders from before there was a choice go on
+        del settings["rules"]["aliases"]
     for name in ("old", "new", "wikipedia", "page_map", "properties", "diffset"):
         if settings[name]:
             path = Path(settings[name])
@@ -150,7 +152,7 @@ def _write_set(stem: Path, title: str, probes: Sequence[Probe]) -> list[str]:
     for path, rows in tables.items():
         _write_csv(path, rows, old="_updated" in path.name)
     jsonl = Path(f"{stem}.jsonl")
-    write_jsonl(jsonl, map(dataclasses.asdict, probes))
+    write_jsonl(jsonl, (probe.row for probe in probes))
     return [path.name for path in (*tables, jsonl)]
 
 

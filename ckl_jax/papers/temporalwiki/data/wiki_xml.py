@@ -113,7 +113,11 @@ def read_site(path: str | os.PathLike) -> SiteInfo:
 
 
 def read_pages(
-    path: str | os.PathLike, start: int = 0, stop: int | None = None, site: SiteInfo | None = None
+    path: str | os.PathLike,
+    start: int = 0,
+    stop: int | None = None,
+    site: SiteInfo | None = None,
+    threads: int = 1,
 ) -> Iterator[Page]:
     """Yields the pages of a dump in dump order.
 
@@ -121,13 +125,14 @@ def read_pages(
       path: XML, plain or compressed by gzip or bzip2.
       start, stop: the part of a multistream file to read; `start` > 0 needs `site`.
       site: what `read_site` said.
+      threads: that decode a whole bzip2 file, see `read_blocks`.
 
     Raises:
       UserError: the file is truncated or damaged, its XML is cut or not well-formed, or it declares
         a document type; the message names file, line and byte.
     """
     parser = _Parser(path, start, site)
-    for block in read_blocks(path, start, stop):
+    for block in read_blocks(path, start, stop, threads):
         parser.feed(block)
         yield from parser.take()
     # A part from the middle ends inside of the root element.

@@ -192,3 +192,48 @@ def test_unfinished_and_later_models(tmp_path):
 def test_labels_of_intervals(intervals, labels):
     study = results.Study("", {}, tuple(intervals), None, {})
     assert [study.label(i) for i in intervals] == labels
+
+
+def test_seeds_are_summarised(tmp_path, capsys):
+    first, folders = INTERVALS[0], []
+    for seed, nouns in enumerate(([3.0, 5.0], [4.0, 6.0])):
+        root = write_study(tmp_path / f"wiki-{seed}", methods=("lora",), count=2)
+        write_extra_evaluations(root / "initial", first, 80.0, 0.25, [4.0, 8.0])
+        write_extra_evaluations(root / first / "lora", first, 40.0, 0.5, nouns)
+        record = json.loads((root / "temporalwiki.json").read_text())
+        options = {"seed": seed} if seed else {}
+        write_json(root / "temporalwiki.json", record | {"seed": seed, "options": options})
+        folders.append(str(root))
+        (root / "probes").mkdir()  # of CSV files; a run has rows in a folder of this name
+        (root / "probes" / f"{first}_changed.csv").write_text("subject,relation,object\n")
+    command = ["report", *folders, "--seeds", "--out", str(tmp_path)]
+    assert ckl.main(command) == 0
+    found = {
+        row["key"]: row["columns"]
+        for row in json.loads((tmp_path / "seeds.json").read_text())["rows"]
+    }
+    assert list(found) == [
+        f"{i} {m}" for i in ("0801-0901", "0901-1001") for m in ("Initial", "LoRA")
+    ]
+    lora = found["0801-0901 LoRA"]
+    assert lora["unchanged"]["mean"] == pytest.approx(float(TABLE_3["LoRA"][MONTHS[0]][0]))
+    assert lora["new"]["values"] == pytest.approx([math.exp(-1), math.exp(-0.5)])
+    assert found["0801-0901 Initial"]["new"]["mean"] == 1
+    assert found["0901-1001 LoRA"]["new"]["mean"] is None
+    header = (tmp_path / "seeds.md").read_text().splitlines()[0]
+    assert header == "| Model | Un | C | Proper nouns, new text |"  # the rest was not looked at
+    capsys.readouterr()
+    record = tmp_path / "wiki-1" / "temporalwiki.json"
+    kept = json.loads(record.read_text())
+    for wrong, sentence in (
+        ({"seed": 0}, "the seed 0 of another"),
+        ({"proper_nouns": 9}, "other settings than"),
+    ):
+        write_json(record, kept | wrong)
+        assert ckl.main(command) == 2
+        told = capsys.readouterr().err
+        assert sentence in told and told.count("\n") == 1
+    write_json(record, kept)
+    write_run(tmp_path / "wiki-1" / first / "full", "Full", 0, range(2))
+    assert ckl.main(command) == 2
+    assert "do not have the same models, such as 0801-0901 Full" in capsys.readouterr().err

@@ -55,6 +55,9 @@ def add_types(path):
     numbers = [int(e["id"][1:]) for e in entities if e["id"][0] == "Q"]
     for entity in entities:
         if entity["id"][0] == "Q":
+            entity["aliases"] = {
+                "en": [{"value": label["value"]} for label in entity["labels"].values()]
+            }
             kind = numbers[int(entity["id"][1:]) % 5]
             value = {"entity-type": "item", "id": f"Q{kind}", "numeric-id": kind}
             snak = {
@@ -227,6 +230,15 @@ def test_a_sample_and_a_page_map_are_the_same(months, diffset, tmp_path):
     found = beam_probes.build(job(months, diffset, tmp_path / "beam", **options), keep=True)
     check_probes(wanted, found, tmp_path)
     assert wanted["steps"]["items skipped as new"] > 0
+
+
+def test_aliases_are_the_same(months, diffset, tmp_path):
+    rules = FactRules(site=dump_files.SITE, aliases=True)
+    ends = dict(keep=True)
+    wanted = probes.build(job(months, diffset, tmp_path / "pool", rules=rules), **ends)
+    todo = job(months, diffset, tmp_path / "beam", rules=rules)
+    check_probes(wanted, beam_probes.build(todo, **ends), tmp_path)
+    assert any(p.aliases for p in probe_stages.aligned(todo))
 
 
 def test_bad_wikidata_is_one_sentence(months, diffset, tmp_path):

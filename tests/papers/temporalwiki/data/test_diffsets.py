@@ -9,7 +9,7 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.errors import UserError
-from ckl_jax.papers.temporalwiki.data import diffsets
+from ckl_jax.papers.temporalwiki.data import diffsets, wiki_xml
 from ckl_jax.papers.temporalwiki.data.diffsets import (
     Options,
     build,
@@ -120,6 +120,40 @@ def test_shards_and_workers_give_the_same_records(tmp_path):
     assert rows(tmp_path / "out") == EXPECTED
     parsed = build(plan(old, new, tmp_path / "one", Options(shards=1)), workers=2)
     assert rows(tmp_path / "one") == EXPECTED and parsed["articles"] == 3
+
+
+@pytest.mark.parametrize("unsorted", [False, True])
+def test_files_without_an_index_are_decoded_by_threads(tmp_path, monkeypatch, unsorted):
+    paths = [
+        write(tmp_path / f"e-2020010{i}.xml.bz2", dump(pages))
+        for i, pages in enumerate((OLD, NEW), 1)
+    ]
+    asked, read = [], wiki_xml.read_blocks
+
+    def read_blocks(path, start=0, stop=None, threads=1):
+        asked.append(threads)
+        return read(path, start, stop, threads)
+
+    monkeypatch.setattr(wiki_xml, "read_blocks", read_blocks)
+    for workers in (1, 2):
+        todo = plan(*paths, tmp_path / str(workers), Options(unsorted=unsorted, shards=1))
+        asked.clear()  # of the heads
+        build(todo, workers=workers)
+        assert asked == [workers] * 2
+        assert sorted(rows(todo.out)) == EXPECTED
+    files = [
+        {p.name: p.read_bytes() for p in (tmp_path / n / "shards").glob("*.jsonl")} for n in "12"
+    ]
+    assert files[0] == files[1]
+    # Shards of their own processes, each with one thread.
+    indexed = [
+        write_multistream(tmp_path / f"i-2020010{i}-m.xml.bz2", numbered(pages))
+        for i, pages in enumerate((OLD, NEW), 1)
+    ]
+    todo = plan(*indexed, tmp_path / "indexed", Options(shards=4))
+    asked.clear()
+    build(todo, part=(0, 4))
+    assert set(asked) == {1}
 
 
 def test_unsorted_dumps_go_through_buckets(tmp_path):

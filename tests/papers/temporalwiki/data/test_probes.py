@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import gzip
 import json
 import warnings
 from pathlib import Path
@@ -14,6 +15,7 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckl_jax.data.dump_writer import write_entities
 from ckl_jax.data.facts import fact_files
 from ckl_jax.data.facts.wikidata_json import FactRules
 from ckl_jax.errors import UserError
@@ -93,6 +95,27 @@ def test_a_name_is_not_a_part_of_a_word(tmp_path, label, text, language, named, 
         todo = Job(**inputs, rules=FactRules(language=language))
         assert is_named(todo, row, {"diffset": [text]}, collections.Counter()) == expected
         assert not is_named(todo, row, {"deleted": [text]}, collections.Counter())
+
+
+@pytest.mark.parametrize(
+    "text, named",
+    [
+        ("born in the US", True),
+        ("born in the us", False),  # a pronoun
+        ("made in the USSR", False),
+        ("the united states, as ever", True),  # the label, whose case does not count
+        ("in Amerika", False),
+        ("in America", True),
+    ],
+)
+def test_an_alias_names_the_object_in_its_own_case(tmp_path, text, named):
+    row = {"kind": "new", "object": "United States", "aliases": ["US", "America"]}
+    inputs = dict(old="o", new="n", diffset="d", wikipedia="w", out=tmp_path)
+    for facts in ("current", "paper"):
+        counts = collections.Counter()
+        assert is_named(Job(**inputs, facts=facts), row, {"diffset": [text]}, counts) == named
+        assert counts["new aligned"] == named
+        assert counts["new aligned by an alias"] == (named and "states" not in text)
 
 
 def test_table_7():
@@ -202,6 +225,53 @@ def test_workers_and_buckets_change_nothing(sim, tmp_path):
     assert probes.build(job(sim, tmp_path / "a")) == json.loads(
         (tmp_path / "a/manifest.json").read_text()
     )
+
+
+def renamed(path, out):
+    """Copies a dump in which every second item has another label, and its old one as an alias."""
+    lines = gzip.decompress(Path(path).read_bytes()).decode().splitlines()
+    entities = [json.loads(line.rstrip(",")) for line in lines if line.rstrip(",") not in "[]"]
+    for entity in entities:
+        number, labels = int(entity["id"][1:]), entity["labels"]
+        if entity["id"][0] == "Q" and number % 2:
+            [label] = labels.values()
+            entity["aliases"] = {label["language"]: [dict(label), {"value": "Nowhere"}]}
+            label["value"] = f"Thing {number}"
+        elif entity["id"][0] == "Q":
+            entity["aliases"] = []  # PHP writes an empty map as a list
+    write_entities(out, entities)
+    return str(out)
+
+
+def test_aliases_find_what_labels_do_not(sim, tmp_path):
+    old, new, diff = sim
+    other = [
+        {**of, "wikidata": renamed(of["wikidata"], tmp_path / Path(of["wikidata"]).name)}
+        for of in (old, new)
+    ]
+    made = {
+        name: probes.build(job((*dumps, diff), tmp_path / name, rules=rules), keep=True)["steps"]
+        for name, dumps, rules in (
+            ("plain", (old, new), FactRules(site=SITE)),
+            ("labels", other, FactRules(site=SITE)),
+            ("aliases", other, FactRules(site=SITE, aliases=True)),
+        )
+    }
+
+    def total(name, what="aligned"):
+        kinds = ("unchanged", "updated", "new", "deleted", "ended")
+        return sum(made[name].get(f"{kind} {what}", 0) for kind in kinds)
+
+    assert total("labels") < total("aliases") == total("plain")
+    assert total("aliases", "aligned by an alias") == total("plain") - total("labels")
+    rows = list(probe_stages.aligned(job(sim, tmp_path / "aliases").sized()))
+    assert any(p.aliases and p.object.startswith("Thing") for p in rows)
+    # What was made without the option says nothing of it.
+    assert "aliases" not in json.loads((tmp_path / "plain/settings.json").read_text())["rules"]
+    [changed] = (tmp_path / "plain").glob("*_changed.jsonl")
+    assert '"aliases"' not in changed.read_text()
+    with pytest.raises(UserError, match="begun|other settings|choose another"):
+        probes.build(job((*other, diff), tmp_path / "labels", rules=FactRules(aliases=True)))
 
 
 def test_the_sample_of_unchanged_facts_is_seeded(sim, tmp_path):
