@@ -37,6 +37,7 @@ _TINY = BertConfig(
 )
 _PIECES = 6000
 _LENGTH = 24
+_INSTANCES = 24  # facts of a relation, at most
 
 
 def run(stream: Stream) -> Path:
@@ -78,7 +79,7 @@ def _prepare(stream: Stream) -> Path:
         _rows(stream, _split(stream, read_documents(stream.documents)), Path(stream.model))
         return Path(stream.model)
     world = open_world("simulated", stream.seed, stream.size)
-    write_quiz(world, _dataset(stream), instances=12)
+    write_quiz(world, _dataset(stream), instances=_INSTANCES)
     old = list(_paragraphs(world, pages(world)))
     model = stream.root / "model"
     # Written last of this step, so its existence says that the vocabulary is complete as well.
