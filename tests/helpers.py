@@ -209,7 +209,7 @@ def random_batch(config, batch=4, inputs=7, targets=5, seed=0):
             "encoder_segment_ids": real,
             "decoder_target_tokens": row * real,
             "decoder_loss_weights": hidden.astype(np.float32),
-            "maskable": real,
+            "maskable": real.astype(np.float32),
         }
     if not config.has_encoder:
         row = rng.randint(1, config.vocab_size, (batch, inputs + 1)).astype(np.int32)

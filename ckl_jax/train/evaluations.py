@@ -40,8 +40,10 @@ def check_best(best: KeepBest | None, probes: Any, evaluations: Sequence[Any]) -
       evaluations: of `train.train.train`; what one without `names` evaluates is not known.
     """
     own = [getattr(e, "splits", getattr(e, "names", None)) for e in evaluations]
-    # A number without a split is one of training, by which nothing is stopped.
-    if best is None or None in own or (best.patience is None and "/" not in best.metric):
+    if best is None or None in own:
+        return
+    # Nothing is stopped by numbers of training.
+    if best.patience is None and ("/" not in best.metric or best.metric.startswith("train/")):
         return
     splits = [f"inference_eval/{name}" for name in (probes.names if probes else ())]
     splits += [split for each in own for split in each]

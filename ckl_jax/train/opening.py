@@ -85,10 +85,12 @@ def identity(model: BaseTransformerModel, params: Any) -> dict[str, str]:
 
 def _cutting(vocabulary: Any) -> list[Any]:
     """What decides on the tokens of a text."""
-    tokenizer = getattr(vocabulary, "tokenizer", None)  # its own digest leaves out its rules
+    tokenizer = getattr(vocabulary, "tokenizer", None)  # a digest leaves out its rules
     names = ("bos_id", "eos_id", "pad_id", "mask_id", "extra_ids", "legacy_spacing")
     rest = [getattr(vocabulary, name, None) for name in names]
-    return [tokenizer.to_str() if tokenizer else digest_of(vocabulary), *rest]
+    # SeqIO's `tokenizer` is SentencePiece's.
+    rules = tokenizer.to_str() if hasattr(tokenizer, "to_str") else digest_of(vocabulary)
+    return [rules, *rest]
 
 
 def locate(model: str) -> Path:

@@ -90,7 +90,9 @@ def test_a_table_of_another_form_is_named(folder, tmp_path, capsys, damage, word
 
 def test_the_folder_of_an_experiment_is_no_study(folder, capsys):
     made = Path(folder(0, 10.0, 0.5))
-    (made / "main" / "lora" / "probes").mkdir(parents=True)
+    run = made / "main" / "lora"
+    run.mkdir(parents=True)
+    (run / "config.gin").touch()
     assert main(["report", str(made)]) == 2
     assert f"give a scenario of it: {made / 'main'}." in capsys.readouterr().err
 
