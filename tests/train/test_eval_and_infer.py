@@ -255,6 +255,11 @@ def test_a_model_is_another_one_where_text_is_cut_otherwise(tiny):
     for given in ({}, {"legacy_spacing": True}, {"extra_ids": 90}):
         model.output_vocabulary = Vocabulary(path, **given)
         known.add(identity(model, {})["configuration"])
+    # SeqIO's vocabulary is known by its file.
+    model.output_vocabulary = types.SimpleNamespace(
+        tokenizer=object(), sentencepiece_model_file=str(path), extra_ids=100
+    )
+    identity(model, {})
     assert len(known) == 3
 
 

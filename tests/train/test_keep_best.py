@@ -3,7 +3,10 @@ import json
 import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps
+from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.cli import t5x
+from ckl_jax.errors import UserError
+from ckl_jax.train.evaluations import check_best
 
 GIN = """
 from __gin__ import dynamic_registration
@@ -34,6 +37,13 @@ def test_the_best_by_a_probe_stays_besides_the_newest(tiny, tmp_path):
         kept[mode] = complete_steps(run)
         assert kept[mode] == sorted({best, max(scores)})
     assert kept["max"] != kept["min"]
+
+
+def test_the_best_by_a_number_of_training_needs_no_evaluation():
+    for metric in ("loss", "train/loss"):
+        check_best(KeepBest(metric), None, ())
+        with pytest.raises(UserError, match=f"'{metric}', which no evaluation has"):
+            check_best(KeepBest(metric, patience=2), None, ())
 
 
 @pytest.mark.slow
