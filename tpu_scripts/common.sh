@@ -21,8 +21,8 @@ options, the same for create, setup, run, logs and delete (or by the variable in
                      (default gcs; "gcs,seqio"; "" for neither)
   --send PATH        setup sends this folder or file of yours to the home folder of every host,
                      where run starts commands: gin files, task modules, vocabularies. Repeatable
-  --attempts N       how often run makes a preempted TPU again, and asks again for one that the
-                     cloud then refuses (default 100)
+  --attempts N       how often run goes on after a TPU was preempted or repaired, and asks again
+                     for one that the cloud then refuses (default 100)
   --stop             run: stop what runs, which saves, instead of starting a command
   --worker N         logs: which host (default 0), of the slice --slice N (default 0)
   --lines N          logs: how many lines (default 50)

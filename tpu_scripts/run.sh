@@ -7,8 +7,9 @@ USAGE='usage: run.sh --name NAME --zone ZONE --project PROJECT --type TYPE [opti
 Runs the command on all hosts at once and prints what they print; each keeps it in ~/ckl_run.log.
 It runs there on its own: a connection that is lost is made again, and ends nothing, nor does
 Ctrl-C here; the same line again attaches to it, and --stop ends it.
-If the TPU is preempted it is made and set up again, and the same command is run: `t5x train`
-goes on from the newest checkpoint in MODEL_DIR, which should therefore be a gs:// folder.
+If the TPU is preempted it is made and set up again, under repair it is waited for, and the same
+command is run: `t5x train` goes on from the newest checkpoint in MODEL_DIR, which should therefore
+be a gs:// folder.
 Ends with the exit code of the command.
 example: run.sh --name pod --zone us-central2-b --project mine --type v4-32 -- \
   t5x train --gin_file=ckl_lora.gin --gin_file=ckl_full.gin --gin.MODEL_DIR="'"'gs://mine/run'"'"'

@@ -38,10 +38,11 @@ def converter_of(
         )
 
     def read(x: Arrays, lengths: Arrays, valid: np.ndarray) -> dict[str, np.ndarray]:
-        marks = None if marked_weight == 1 else x["marks"] != 0
-        weights = None if marks is None else np.where(marks, marked_weight, 1).astype(np.float32)
-        more = x.get("segments")
-        return convert(x["targets"], lengths["targets"], valid, more, weights=weights)
+        weights = None
+        if marked_weight != 1:
+            weights = np.where(x["marks"], marked_weight, 1).astype(np.float32)
+        given = x["targets"], lengths["targets"], valid, x.get("segments")
+        return convert(*given, weights=weights)
 
     return read
 

@@ -90,10 +90,9 @@ def _prepare(stream: Stream) -> Path:
         files.write_file(model / "model.gin", model_gin(config, model))
     news = list(articles(world))
     stated = {document.id: facts for document, facts in news}
-    parts = _split(stream, [document for document, _ in news])
     parts = {
         name: list(_paragraphs(world, ((d, stated[d.id]) for d in some)))
-        for name, some in parts.items()
+        for name, some in _split(stream, [document for document, _ in news]).items()
     }
     _rows(stream, {INITIAL: old, **parts}, model)
     return model
