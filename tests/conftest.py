@@ -80,14 +80,14 @@ def in_this_process(monkeypatch):
     from ckl_jax.cli import t5x
     from ckl_jax.train import subprocess_runs
 
-    def start(training, slot, width, environment):
+    def start(training, width, environment):
         path = training.folder / "log.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a") as log, contextlib.redirect_stdout(log):
             with contextlib.redirect_stderr(log):
                 code = t5x.main(list(training.command[3:]))
         process = types.SimpleNamespace(poll=lambda: code)
-        return subprocess_runs.Started(training, slot, path, 0, width, process)
+        return subprocess_runs.Started(training, path, 0, width, process)
 
     monkeypatch.setattr(subprocess_runs, "_start", start)
 

@@ -32,8 +32,8 @@ class StudySettings:
     Attributes:
       out: Folder of everything.
       seed: Random seed for the simulated world, parameter initialisation and data order.
-      jobs: Processes that run at once, 0 is one for each core; they share the cores, and on how
-        many a process has its rounding depends, and so in small models the scores.
+      jobs: Processes that run at once, 0 is three for two cores. Each of several computes with one
+        thread, one alone with all cores: rounding depends on it, and so do scores of small models.
       bindings: Gin bindings for every training, such as "EPOCHS = 2".
     """
 

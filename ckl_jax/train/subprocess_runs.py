@@ -4,7 +4,6 @@ Each is a `t5x` command of its gin files, so that a study runs what a user would
 where it was when it is started again.
 """
 
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -27,6 +26,7 @@ from ckl_jax.files import read_json
 from ckl_jax.parallel import processes
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ")  # before a line of the log
+_THREADS = "NPROC"  # the variable that XLA reads: as many threads compute on a CPU
 SUMMARY = "summary.json"  # the last file that a training writes
 
 
@@ -119,7 +119,6 @@ class Started:
 
     Attributes:
       training: which.
-      slot: which of the places for trainings it takes.
       log: its log file.
       start: where in the log it begins; earlier starts are before it.
       width: of the column of names.
@@ -127,7 +126,6 @@ class Started:
     """
 
     training: Training
-    slot: int
     log: Path
     start: int
     width: int
@@ -184,36 +182,32 @@ def run_all(
     jobs: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Runs the incomplete trainings, `jobs` at a time, each pinned to a core where cores are
-    shared.
+    """Runs the incomplete trainings, `jobs` at a time, each with one thread where cores are shared.
 
     Args:
       trainings: those that start from others come after them.
-      jobs: 0 is one for each core.
+      jobs: 0 is three for two cores: with one for each, a core has nothing to do while the last of
+        three trainings runs.
       environment: variables for the processes in addition to this one's.
 
     Raises:
       UserError: one failed; its log's last lines are in the message. The others are stopped, which
         saves where they are.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-    jobs = min(jobs or len(cores), len(trainings))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    jobs = min(jobs or cores * 3 // 2, len(trainings))
+    environment = {**(environment or {}), **({_THREADS: "1"} if 1 < jobs else {})}
     for training in trainings:
         training.tidy()  # what was stopped just before it was
     waiting = [t for t in trainings if not t.is_done]
     width = max((len(t.name) for t in trainings), default=0)
-    free = collections.deque(range(jobs))
     running: list[Started] = []
     try:
         while waiting or running:
-            while free and (training := _ready(waiting, running)):
+            while len(running) < jobs and (training := _ready(waiting, running)):
                 waiting.remove(training)
-                started = _start(training, free.popleft(), width, environment or {})
-                running.append(started)
-                if jobs > 1 and len(cores) >= jobs:
-                    with contextlib.suppress(OSError):  # it has ended already
-                        os.sched_setaffinity(started.process.pid, {cores[started.slot]})
-            free.append(_wait(running))
+                running.append(_start(training, width, environment))
+            _wait(running)
     finally:
         for started in running:
             started.process.terminate()
@@ -230,12 +224,12 @@ def _ready(waiting: Sequence[Training], running: Sequence[Started]) -> Training 
     return next((t for t in waiting if not ahead & set(t.after)), None)
 
 
-def _start(training: Training, slot: int, width: int, environment: Mapping[str, str]) -> Started:
+def _start(training: Training, width: int, environment: Mapping[str, str]) -> Started:
     path = training.folder / "log.txt"
     with files.os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as log:
-            started = Started(training, slot, path, log.tell(), width)
+            started = Started(training, path, log.tell(), width)
             started.say("started")
             process = subprocess.Popen(
                 training.command,
@@ -249,15 +243,15 @@ def _start(training: Training, slot: int, width: int, environment: Mapping[str, 
     return dataclasses.replace(started, process=process)
 
 
-def _wait(running: list[Started]) -> int:
-    """Shows progress until a training ends; returns its slot."""
+def _wait(running: list[Started]) -> None:
+    """Shows progress until a training ends."""
     shown: dict[str, str] = {}
     for tick in itertools.count(1):
         for started in running:
             if (code := started.process.poll()) is not None:
                 running.remove(started)
                 started.finish(code)
-                return started.slot
+                return
         time.sleep(0.1)
         if tick % (50 if sys.stdout.isatty() else 200) == 0:
             for started in running:

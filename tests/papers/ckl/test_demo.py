@@ -192,7 +192,7 @@ def test_lines_are_short_and_aligned(tmp_path, capsys):
     line = "train lora  step 20/100  epoch 2  loss 1.235  0.5 s/step  2,000 tokens/s  0:40 left\n"
     log.write_text("t5x: of an earlier start\n" + line)
     lora = subprocess_runs.Training("lora", tmp_path, ())
-    training = subprocess_runs.Started(lora, 0, log, 25, 12)
+    training = subprocess_runs.Started(lora, log, 25, 12)
     assert training.progress() == "step 20/100  epoch 2  loss 1.235  0.5 s/step  0:40 left"
     assert training.failure() == line.strip()
     (tmp_path / "summary.json").write_text(json.dumps({"steps": 100, "train_seconds": 51.4}))
