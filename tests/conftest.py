@@ -1,6 +1,5 @@
 """Settings of the whole suite. They must precede the first import of jax."""
 
-import contextlib
 import fcntl
 import functools
 import gc
@@ -8,7 +7,6 @@ import importlib
 import os
 import signal
 import sys
-import types
 
 import pytest
 
@@ -77,19 +75,9 @@ def one_device_each(monkeypatch):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Trainings that a command starts run in the test's process, which has imported all of it."""
-    from ckl_jax.cli import t5x
-    from ckl_jax.train import subprocess_runs
+    from tests.tiny import train_here
 
-    def start(training, width, environment):
-        path = training.folder / "log.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a") as log, contextlib.redirect_stdout(log):
-            with contextlib.redirect_stderr(log):
-                code = t5x.main(list(training.command[3:]))
-        process = types.SimpleNamespace(poll=lambda: code)
-        return subprocess_runs.Started(training, path, 0, width, process)
-
-    monkeypatch.setattr(subprocess_runs, "_start", start)
+    train_here(monkeypatch)
 
 
 @pytest.fixture(name="undrawn")

@@ -1,5 +1,6 @@
 """The simulated world at its smallest, and the command lines of runs on it."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -7,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 from ckl_jax.cli import t5x
+from ckl_jax.train import subprocess_runs
 from tests.xla_flags import xla_flags
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +66,21 @@ class Tiny:
                 cwd=self.root,
                 env={**os.environ, **device, **cache, **always, **paths, **(env or {})},
             )
+
+
+def train_here(monkeypatch) -> None:
+    """Trainings that a command starts run in this process from now on."""
+
+    def start(training, width, environment):
+        path = training.folder / "log.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a") as log, contextlib.redirect_stdout(log):
+            with contextlib.redirect_stderr(log):
+                code = t5x.main(list(training.command[3:]))
+        process = types.SimpleNamespace(poll=lambda: code)
+        return subprocess_runs.Started(training, path, 0, width, process)
+
+    monkeypatch.setattr(subprocess_runs, "_start", start)
 
 
 def newest_step(model_dir: Path) -> int:

@@ -285,6 +285,7 @@ def _not_probed(run, added, base="/gone/hf/checkpoint_0"):
     (run / "summary.json").write_text(json.dumps(summary))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_random_side_network_is_no_part_of_initial(tmp_path):
     demo = make_demo(tmp_path, ("initial", "vanilla", "k_adapter_k2"))
     expected = load_study([demo / "initial"]).initial.scores["new_lama"].em
@@ -323,6 +324,7 @@ STRANGERS = (
 )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_probes_of_a_stranger_are_shown_as_their_records_say(tmp_path, capsys):
     sizes = dict.fromkeys(("invariant_lama", *(r.name for r in STRANGERS)), 30)
     make_demo(tmp_path, ("initial", "lora"), sizes=sizes, records=STRANGERS, wide=False)

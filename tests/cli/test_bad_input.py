@@ -502,7 +502,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("size", ["16k", "100k", "1m"])
+@pytest.mark.parametrize("size", ["16k", pytest.param("100k", marks=pytest.mark.slow), "1m"])
 def test_a_full_disk(tiny, capsys, small_disk, size):
     disk = small_disk(size)
     flags = {"CHECKPOINTS_KEPT": None, "CHECKPOINT_PERIOD": 1}

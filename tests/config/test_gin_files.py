@@ -26,8 +26,8 @@ JOBS = {
 
 
 def _marks(job, overlay):
-    """What is compiled ahead is a training: it binds alone, and its overlays as in `train`."""
-    return [pytest.mark.slow] if job == "precompile" and overlay else []
+    """Overlays bind in trainings, and with every job in the slow part."""
+    return [pytest.mark.slow] if overlay and job != "train" else []
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ ELSEWHERE = {
 }
 training_case = table(
     lambda name, arch: (
-        name not in LONG and (arch == "v1.0" or name in ELSEWHERE.get(arch, ("vanilla",)))
+        name not in LONG
+        and (arch == "v1.0" or name in ELSEWHERE.get(arch, ("vanilla",)))
+        and (name, arch) not in (("lora+ema", "v1.0"), ("vanilla", "v1.1"))
     )
 )
 # The other architectures repeat most of it; what is GPT-2's own is in tests/models/test_gpt2.py.
@@ -286,13 +288,17 @@ def test_cached_decoding_equals_teacher_forcing(name, arch):
     """What decoding sees is what training saw: side networks and adapters included."""
     if arch in ("bert", "modernbert"):
         pytest.skip("a masked model decodes nothing")
-    _, base, config, params = prepare(name, arch)
-    model, batch = model_of(config), random_batch(config)
+    decoded_as_trained(prepare(name, arch)[2])
+
+
+@functools.cache  # methods that change the training alone have one configuration
+def decoded_as_trained(config):
+    model, batch, params = model_of(config), random_batch(config), random_params(config)
     given = batch.get("encoder_input_tokens", batch["decoder_input_tokens"])
     decoded = model.predict(params, given, 5, beam_size=1, num_return=1, rule="hf")
     answer = decoded.tokens[:, 0]
     first = 0  # the place from which the answer is predicted
-    if base.has_encoder:
+    if config.has_encoder:
         batch["decoder_input_tokens"] = jnp.pad(answer, ((0, 0), (1, 0)))[:, :-1]
         batch["decoder_target_tokens"] = jnp.where(answer == 0, 1, answer)
     else:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -35,6 +36,8 @@ SIZES = dict(
     num_heads=2,
     relative_attention_num_buckets=8,
 )
+# Each version, number of beams and layout once; all of them in the slow part.
+FAST = (("v1_0", 1, True), ("v1_1", 2, False), ("v1_0", 4, False))
 SETTINGS = {
     "v1_0": dict(SIZES),
     "v1_1": dict(SIZES, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
@@ -112,9 +115,13 @@ def test_logits_equal_transformers(version, scan):
     np.testing.assert_allclose(logits[real], rest["logits"][real], atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("beams", [1, 2, 4])
-@pytest.mark.parametrize("version", SETTINGS)
+@pytest.mark.parametrize(
+    ("version", "beams", "scan"),
+    [
+        pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow])
+        for case in itertools.product(SETTINGS, [1, 2, 4], [False, True])
+    ],
+)
 def test_decodes_equal_transformers(version, beams, scan):
     config, params, _, rest = load(version, scan_layers=scan)
     inputs = golden_t5.batch_of(rest)[0]

@@ -1,6 +1,7 @@
 """Our T5 has T5X's parameter tree and gives T5X's logits."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -24,6 +25,8 @@ CONFIGS = {
     "relu_tied": T5Config(**SIZES, mlp_activations=("relu",), logits_via_embedding=True),
     "gelu_untied": T5Config(**SIZES, mlp_activations=("gelu", "linear")),
 }
+# Each network, number of beams and layout once; all of them in the slow part.
+FAST = (("relu_tied", 4, False), ("gelu_untied", 1, True))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -41,9 +44,13 @@ def test_the_tree_and_the_logits_are_those_of_t5x(name):
     np.testing.assert_allclose(logits, rest["logits"], atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("beams", [1, 4])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("name", "beams", "scan"),
+    [
+        pytest.param(*case, marks=[] if case in FAST else [pytest.mark.slow])
+        for case in itertools.product(CONFIGS, [1, 4], [False, True])
+    ],
+)
 def test_decodes_are_those_of_t5x(name, beams, scan):
     weights, rest = golden_t5.load(f"t5x_network_{name}.npz")
     params = paths.unflatten(weights)

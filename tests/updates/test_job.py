@@ -20,6 +20,7 @@ from ckl_jax.updates import evidence, job, registry
 from ckl_jax.updates.new_text import Sentences
 from ckl_jax.updates.registry import Registry
 from tests.llama_tokenizer import train_tokenizer
+from tests.tiny import train_here
 from tests.updates import planted
 
 SIZES = {"emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32, "num_layers": 1}
@@ -72,7 +73,9 @@ def done(texts, llama, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "updates"
     ship = "--ship-if=new <= 1 at n >= 1"
     assert update(out, texts / "first.jsonl", "--model", str(llama), ship) == 0
-    assert update(out, texts / "all.jsonl", "--method=mix_review", "--ship-if=new > 1") == 1
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        train_here(monkeypatch)  # the first one had a process of its own
+        assert update(out, texts / "all.jsonl", "--method=mix_review", "--ship-if=new > 1") == 1
     return out
 
 
