@@ -131,11 +131,15 @@ def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
 
 
 def keep_vocabulary(folder: Path, out: str, config: Config, added: Sequence[str]) -> Path:
-    """Copies the vocabulary of a folder into the MODEL_DIR `out`; returns its path there."""
-    files_of = architectures.of_config(config).vocabulary.of(folder)
-    copy([folder / name for name in files_of.files], Path(out))
-    save_copy(files_of.open(Path(out), added), out)
-    return files_of.path(Path(out))
+    """Copies the vocabulary of a folder into the MODEL_DIR `out`; returns its absolute path there.
+
+    The record of the copy has that path too, as `model.gin` does: a relative one would also be
+    right where the folder was moved to.
+    """
+    files_of, place = architectures.of_config(config).vocabulary.of(folder), Path(out).absolute()
+    copy([folder / name for name in files_of.files], place)
+    save_copy(files_of.open(place, added), out)
+    return files_of.path(place)
 
 
 def added_tokens(folder: Path, config: Config, digest: str) -> Sequence[str] | None:

@@ -10,6 +10,7 @@ from ckl_jax.convert.hugging_face import export_checkpoint, import_checkpoint
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import probe
+from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from tests.parity.ranked import unpack
 
 
@@ -34,6 +35,16 @@ def test_in_and_out_again(golden, tmp_path, kind):
     assert settings["model_type"] == kind
     with pytest.raises(UserError, match="--vocab-size is for models whose output is the embedding"):
         import_checkpoint(str(golden / kind), str(tmp_path / "grown"), vocab_size=500)
+
+
+def test_an_import_is_opened_in_a_copy_of_the_project(golden, tmp_path, monkeypatch):
+    for project in ("here", "there"):
+        (tmp_path / project).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    import_checkpoint(str(golden / "bert"), "run")
+    (tmp_path / "here" / "run").rename(tmp_path / "there" / "run")
+    monkeypatch.chdir(tmp_path / "there")
+    assert open_scorer("run").model.output_vocabulary.path == str(tmp_path / "there" / "run")
 
 
 @pytest.mark.slow
