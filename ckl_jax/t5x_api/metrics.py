@@ -24,6 +24,7 @@ class T5XMetrics(StepMetrics):
 
     # T5X writes a row at the end of each of its "epochs", which end at evaluations and checkpoints.
     at_boundaries = True
+    names = ("",)  # some are named after the features of a batch
 
     def __init__(self) -> None:
         self._began = time.monotonic()

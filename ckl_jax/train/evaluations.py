@@ -16,6 +16,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import closed_book
 from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
 from ckl_jax.probes.facts import FactEvaluator, FactProbes
+from ckl_jax.train.step_metrics import StepMetrics
 
 Row = Mapping[str, Any]
 Probes = ClosedBook | FactProbes
@@ -31,28 +32,41 @@ def check_probes(probes: Any) -> None:
         checks.require_text(PROBE_DIR=probes.data_dir)
 
 
-def check_best(best: KeepBest | None, probes: Any, evaluations: Sequence[Any]) -> None:
-    """Raises `UserError` if the best checkpoint is looked for by a metric that no evaluation has.
+def check_best(
+    best: KeepBest | None, probes: Any, evaluations: Sequence[Any], metrics: StepMetrics
+) -> None:
+    """Raises `UserError` if the best checkpoint is looked for by a metric that a run will not have.
 
     Args:
       best: how checkpoints are chosen, or None.
       probes: a record of probes, or None.
       evaluations: of `train.train.train`; what one without `names` evaluates is not known.
+      metrics: what makes the rows of training.
     """
-    own = [getattr(e, "splits", getattr(e, "names", None)) for e in evaluations]
-    if best is None or None in own:
+    if best is None:
         return
-    # Nothing is stopped by numbers of training.
-    if best.patience is None and ("/" not in best.metric or best.metric.startswith("train/")):
+    of_training = best.metric.startswith("train/")
+    if of_training and best.patience is not None:
+        raise UserError(
+            f"KeepBest.metric is {best.metric!r}, a number of training, but a training is ended by "
+            "those of evaluations alone: set PATIENCE to None, or give one of those."
+        )
+    own = [getattr(e, "splits", getattr(e, "names", None)) for e in evaluations]
+    if None in own and not of_training:
         return
     splits = [f"inference_eval/{name}" for name in (probes.names if probes else ())]
-    splits += [split for each in own for split in each]
-    if not any(best.metric.startswith(f"{split}/") for split in splits):
+    splits += [split for each in own for split in each or ()]
+    trained = [f"train/{name}" for name in metrics.names if best.patience is None]
+    if not any(
+        best.metric.startswith(name) if name.endswith("/") else best.metric == name
+        for name in [*(f"{split}/" for split in splits), *trained]
+    ):
         score = best.metric.rpartition("/")[2]
-        there = f"those of {', '.join(splits)}" if splits else "none, for nothing is evaluated"
+        there = ", ".join([*splits, *["train"] * bool(trained)])
+        there = f"those of {there}" if there else "none, for nothing is evaluated"
         raise UserError(
             f"KeepBest.metric is {best.metric!r}, which no evaluation has; there are {there}."
-            f"{nearest(best.metric, [f'{split}/{score}' for split in splits])}"
+            f"{nearest(best.metric, [*(f'{split}/{score}' for split in splits), *trained])}"
         )
 
 

@@ -294,7 +294,8 @@ def prepare(
     # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
     learning_rate(total_steps=total_steps or 10**6)
     check_probes(probes)
-    check_best(checkpoint_cfg.save.keep_best, probes, evaluations)
+    metrics = metrics or StepMetrics()
+    check_best(checkpoint_cfg.save.keep_best, probes, evaluations, metrics)
     make_base = None
     if make_inputs is not None:
         if not is_remote(model_dir):  # what it makes may take long
@@ -354,7 +355,7 @@ def prepare(
         restores_optimizer=restores_optimizer,
         num_microbatches=num_microbatches,
         legacy_microbatch_means=legacy_microbatch_means,
-        metrics=metrics or StepMetrics(),
+        metrics=metrics,
     )
 
 

@@ -25,7 +25,7 @@ from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.resume import Begun
 from ckl_jax.train.state import TrainState, all_finite, as_dict, swapped
-from ckl_jax.train.telemetry import Telemetry
+from ckl_jax.train.telemetry import Telemetry, say
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
@@ -149,7 +149,8 @@ class Saver:
           flops: of the matrix products of a step.
         """
         run, step = self._run, int(state.step)
-        chosen = run.checkpoint_cfg.save.keep_best is not None
+        chosen = run.checkpoint_cfg.save.keep_best
+        best_step = self._store.best_step() if chosen else None
         if jax.process_index() == 0:
             trainable = run.shapes.trainable if run.method.trains else {}
             leaves = flatten(run.shapes.params)
@@ -167,8 +168,14 @@ class Saver:
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
                     **_base(run.checkpoint_cfg.restore.path),
-                    **({"best_step": self._store.best_step()} if chosen else {}),
+                    **({"best_step": best_step} if chosen else {}),
                 },
+            )
+        if chosen and best_step is None and run.method.trains:
+            say(
+                f"No checkpoint has {chosen.metric!r}, so none is the best: a step that is saved "
+                "has the numbers of evaluations after it, and those of training each LOG_PERIOD "
+                "steps."
             )
         self._mirror.push()
 

@@ -14,9 +14,23 @@ class StepMetrics:
 
     Attributes:
       at_boundaries: also write a row at each evaluation and each save.
+      names: of the numbers in a row; what ends in "/" or is empty stands for all that begin so.
     """
 
     at_boundaries = False
+    names: Sequence[str] = (
+        "loss",
+        "z_loss",
+        "accuracy",
+        "tokens",
+        "gradient_norm",
+        "learning_rate",
+        "epoch",
+        "loss_per_nonpadding_target_token",
+        "cross_ent_loss_per_nonpadding_target_token",
+        "timing/",
+        "memory/",
+    )
 
     def of_step(self, batch: Mapping[str, jax.Array], learning_rate: jax.Array) -> dict[str, Any]:
         """Further scalars of a step, computed within it."""

@@ -6,7 +6,9 @@ from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
+from ckl_jax.t5x_api.metrics import T5XMetrics
 from ckl_jax.train.evaluations import check_best
+from ckl_jax.train.step_metrics import StepMetrics
 
 GIN = """
 from __gin__ import dynamic_registration
@@ -40,10 +42,15 @@ def test_the_best_by_a_probe_stays_besides_the_newest(tiny, tmp_path):
 
 
 def test_the_best_by_a_number_of_training_needs_no_evaluation():
-    for metric in ("loss", "train/loss"):
-        check_best(KeepBest(metric), None, ())
+    check_best(KeepBest("train/loss"), None, (), StepMetrics())
+    check_best(KeepBest("train/non_padding_fraction/decoder"), None, (), T5XMetrics())
+    with pytest.raises(UserError, match="'train/loss', a number of training.* set PATIENCE to No"):
+        check_best(KeepBest("train/loss", patience=2), None, (), StepMetrics())
+    # Of an evaluation without `names` it is not known what it evaluates.
+    for metric, evaluations in (("em", ()), ("train/lossy", ()), ("train/lossy", (object(),))):
         with pytest.raises(UserError, match=f"'{metric}', which no evaluation has"):
-            check_best(KeepBest(metric, patience=2), None, ())
+            check_best(KeepBest(metric), None, evaluations, StepMetrics())
+    check_best(KeepBest("em"), None, (object(),), StepMetrics())
 
 
 @pytest.mark.slow

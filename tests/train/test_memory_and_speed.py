@@ -17,12 +17,16 @@ from tests.tiny import read_rows
 def test_frozen_parameters_may_be_bfloat16(tiny, tmp_path, capsys):
     run = tmp_path / "lora"
     macros = {"PROBES": None, "EPOCHS": 1, "FROZEN_DTYPE": "bfloat16"}
-    argv = tiny.argv("lora", run, **macros)
+    best = {"BEST_METRIC": "train/memory/x", "PATIENCE": None}
+    argv = tiny.argv("lora", run, "ckl_best.gin", **macros, **best)
     assert t5x.main(["train", *argv, "--profile=1"]) == 0
-    assert "A trace of the steps from 4 on" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "A trace of the steps from 4 on" in out and "No checkpoint has 'train/memory/x'" in out
     assert list((run / "plugins" / "profile").glob("*/*.xplane.pb"))
     [row] = [r for r in read_rows(run / "metrics.jsonl") if r["split"] == "train"][-1:]
     assert row["timing/matmul_tflops_per_second_per_device"] > 0
+    named = {name.split("/")[0] for name in row.keys() - {"step", "split"}}
+    assert named <= {name.rstrip("/") for name in step_metrics.StepMetrics.names}
 
     metadata = read_json_item(find_checkpoint(run), "metadata")
     assert metadata["frozen_dtype"] == "bfloat16" and metadata["frozen_paths"]
