@@ -33,8 +33,8 @@ def load(
     """Opens what a command has written.
 
     Args:
-      folder: a MODEL_DIR of `t5x train` that was probed; the --out of `ckl update`, or one update
-        in it; that of `ckl mind-the-gap` or `ckl temporalwiki`.
+      folder: a MODEL_DIR of `t5x train`; the --out of `ckl update`, or one update in it; that of
+        `ckl mind-the-gap` or `ckl temporalwiki`.
       trusted: modules of yours that the run's gin file may import when its model is queried.
 
     Raises:
@@ -53,7 +53,11 @@ def load(
     if is_study(path) and (path / "results.json").is_file():
         return Staleness(files.read_json_object(path / "results.json", files.ANY_NUMBER))
     run = Run(path, trusted=trusted)
-    _ = run._run  # says what is wrong with it, if anything is
+    try:
+        _ = run._run  # says what is wrong with it, if anything is
+    except probe_rows.NotProbed:
+        if not any(path.glob("checkpoint_*")):  # else its model can be queried
+            raise
     return run
 
 

@@ -143,6 +143,10 @@ def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
         ckl.load(tmp_path / "none")
     with pytest.raises(ckl.UserError):
         ckl.load(tmp_path)
+    (tmp_path / "unprobed" / "checkpoint_0").mkdir(parents=True)
+    assert "not probed" in repr(ckl.load(tmp_path / "unprobed"))
+    with pytest.raises(ckl.UserError, match="has no probes"):
+        ckl.load(tmp_path / "unprobed").scores()
 
 
 @pytest.mark.parametrize(
