@@ -71,6 +71,13 @@ def refuse_pipe(path: str | os.PathLike) -> None:
         )
 
 
+def require_file(path: str | os.PathLike, said: str) -> None:
+    """Raises `UserError(said)` unless there is a file; of a pipe or a device it says that."""
+    refuse_pipe(path)
+    if not os.path.isfile(path):
+        raise UserError(said)
+
+
 def _line_that_is_not_utf8(path: str | os.PathLike) -> str:
     """ ", line n" of the first line of a file, gzip or not, that does not decode; "" if none."""
     opener = gzip.open if os.fspath(path).endswith(".gz") else open

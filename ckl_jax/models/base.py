@@ -142,7 +142,8 @@ class BaseTransformerModel(abc.ABC):
         """Raises `UserError` if rows, or `what`, exceed the model's positions, where it has any."""
         limit = getattr(self.config, "max_positions", length)
         if length > limit:
-            hint = "" if what else "; give a smaller ROW_LENGTH or TASK_FEATURE_LENGTHS"
+            hint = "; give smaller TASK_FEATURE_LENGTHS, or a smaller ROW_LENGTH if that is set"
+            hint = "" if what else hint
             what = what or "Rows"
             raise UserError(
                 f"{what} of {length} tokens exceed the model's {limit} positions{hint}."

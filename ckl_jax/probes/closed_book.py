@@ -130,7 +130,7 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
-        generator_cls = _generator_of(model)
+        generator_cls = _generator_of(model, "Closed-book probes need", "set PROBES to None")
         # All checks and all files before the first training step: an evaluation comes hours later.
         self._check_beams()
         self._check_lengths()
@@ -268,13 +268,15 @@ class ClosedBookEvaluator:
         return item.question if self.config.questions else item.input
 
 
-def _generator_of(model: BaseTransformerModel) -> type[EncoderDecoderGenerator]:
+def _generator_of(
+    model: BaseTransformerModel, needs: str, cure: str
+) -> type[EncoderDecoderGenerator]:
     # Chosen by what the model reads ("inputs", "targets"), not by its class.
     kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
     if model.task_features not in kinds or hasattr(model, "masking"):
         raise UserError(
-            "Closed-book probes need a model that writes text in place of a blank, which a "
-            f"{type(model.config).__name__} does not write; set PROBES to None."
+            f"{needs} a model that writes text in place of a blank, which a "
+            f"{type(model.config).__name__} does not write; {cure}."
         )
     return kinds[model.task_features]
 
@@ -286,7 +288,8 @@ def answer(model: BaseTransformerModel, params: Any, text: str, length: int, bea
       UserError: the model writes no text, there are several blanks, or an encoder-decoder, which
         writes nothing behind a text, is given none.
     """
-    generator = _generator_of(model)(model, batch_size=1)
+    cure = "give rank() the answers to choose from"
+    generator = _generator_of(model, "ask() needs", cure)(model, batch_size=1)
     continues = isinstance(generator, DecoderOnlyGenerator)
     if not continues or has_blank(text):
         text = normalize_blank(text, "ask()")

@@ -80,7 +80,7 @@ class DatasetConfig:
         checks.require_lengths(rows, features=("targets",) if alone else ("inputs", "targets"))
         checks.require_int(BATCH_SIZE=self.batch_size)
         checks.require_int(0, RANDOM_SEED=self.seed)
-        checks.require_positive(MARKED_WEIGHT=self.marked_weight)
+        checks.require_positive(CHANGED_SPAN_WEIGHT=self.marked_weight)
 
     def make_source(
         self,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import ckl_jax as ckl
 from ckl_jax.convert.hugging_face import export_checkpoint, import_checkpoint
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import probe
-from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from tests.parity.ranked import unpack
 
 
@@ -44,7 +44,9 @@ def test_an_import_is_opened_in_a_copy_of_the_project(golden, tmp_path, monkeypa
     import_checkpoint(str(golden / "bert"), "run")
     (tmp_path / "here" / "run").rename(tmp_path / "there" / "run")
     monkeypatch.chdir(tmp_path / "there")
-    assert open_scorer("run").model.output_vocabulary.path == str(tmp_path / "there" / "run")
+    # That a masked model writes no text is said of its opened model.
+    with pytest.raises(UserError, match="^ask.. needs a model that writes.*; give rank"):
+        ckl.Model("run").ask("Rome is in ____.")
 
 
 @pytest.mark.slow

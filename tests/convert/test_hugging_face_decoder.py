@@ -194,7 +194,7 @@ def test_rows_are_as_long_as_the_model_has_positions(hf, tmp_path, capsys):
     assert "--length 33 is more than the 32 positions of" in capsys.readouterr().out
     model, params = open_model(hf)
     batch = {"decoder_input_tokens": np.ones((1, 33), np.int32)}
-    with pytest.raises(UserError, match="32 positions; give a smaller ROW_LENGTH or TASK_FEAT"):
+    with pytest.raises(UserError, match="32 positions; give smaller TASK_FEATURE_LENGTHS, or"):
         model.logits(params, batch)
 
 

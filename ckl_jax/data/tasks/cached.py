@@ -121,7 +121,10 @@ def write_cached(
                     with os_errors(directory):
                         writer.add(row[writer.name])
             if not writers[0].rows:
-                raise UserError(f"No rows to write to {directory}: its corpus is empty.")
+                raise UserError(
+                    f"No rows to write to {directory}: its corpus is empty, or the vocabulary "
+                    "makes no tokens of it."
+                )
             with os_errors(directory):
                 entries = {w.name: w.close() for w in writers}
             manifest = {

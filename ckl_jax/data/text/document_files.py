@@ -13,7 +13,7 @@ from typing import Any
 from ckl_jax.data.compressed import RECORD_BYTES, read_lines, read_parquet, too_long
 from ckl_jax.data.text.documents import Document, encodable
 from ckl_jax.errors import UserError
-from ckl_jax.files import json_value, os_errors
+from ckl_jax.files import json_value, os_errors, require_file
 
 _PACKED = (".gz", ".bz2")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -48,8 +48,7 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
     """
     place = Path(place)
     if not place.is_dir():
-        if not place.is_file():
-            raise UserError(f"There is no file or folder {place} with documents.")
+        require_file(place, f"There is no file or folder {place} with documents.")
         yield from _documents(place, fields)
         return
     kinds = (*_RECORDS, *_TEXTS)
@@ -74,8 +73,7 @@ def read_records(path: str | os.PathLike, columns: Iterable[str] = ()) -> Iterat
     path = Path(path)
     if _kind(path) not in _RECORDS:
         raise UserError(f"{path} is of no known kind; give {', '.join(_RECORDS)}.")
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
+    require_file(path, f"There is no file {path}.")
     for where, number, record in _RECORDS[_kind(path)](path, frozenset(columns)):
         if not isinstance(record, Mapping):
             raise UserError(f"{path}, {where}: not an object with fields.")

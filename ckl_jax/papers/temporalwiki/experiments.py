@@ -33,7 +33,8 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
     until = _UNTIL.get(key, study.DATA)
     study.run(_settings(key, updates), progress, until=until)
     sections, numbers = ANALYSES[key](load(updates.root, trained=until != study.DATA))
-    return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, _LEAD)
+    lead = _LEAD if until != study.DATA else ""  # data have no perplexities
+    return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, lead)
 
 
 def describe(name: str, updates: Updates) -> list[str]:

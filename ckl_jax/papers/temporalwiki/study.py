@@ -144,8 +144,8 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         read_table(updates.templates)
     if updates.page_map:
         check_page_map(updates.page_map)
-    if updates.properties and not Path(updates.properties).is_file():
-        raise UserError(f"There is no Wikidata dump {updates.properties}; check --properties.")
+    if path := updates.properties:
+        files.require_file(path, f"There is no Wikidata dump {path}; check --properties.")
     if updates.model and not (Path(updates.model) / "model.gin").is_file():
         raise UserError(f"{updates.model} has no model.gin; make it with `ckl import-hf`.")
     from ckl_jax.config import gin_config, gin_scan  # slow, and needed from here on only

@@ -89,7 +89,7 @@ def test_an_interrupted_write_leaves_the_old_task_or_none(tmp_path):
 
 
 def test_an_empty_task_and_a_foreign_manifest_are_refused(tmp_path):
-    with pytest.raises(UserError, match="its corpus is empty"):
+    with pytest.raises(UserError, match="its corpus is empty, or the vocabulary makes no tok"):
         write_cached(tmp_path / "t", [])
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "manifest.json").write_text(json.dumps({"format": 99}))

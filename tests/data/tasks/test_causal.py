@@ -144,7 +144,7 @@ def test_marks_weigh_tokens_and_change_nothing_else(tmp_path):
         )
     with pytest.raises(UserError, match="have no marks, or cannot be weighed"):
         batch(plain, 3.0)
-    with pytest.raises(UserError, match="MARKED_WEIGHT is 0"):
+    with pytest.raises(UserError, match="^CHANGED_SPAN_WEIGHT is 0"):
         batch(marked, 0)
 
 

@@ -69,6 +69,7 @@ def test_figure_5_shows_updates_and_new_information(tmp_path):
         *(["new information", f"Page {i}", text[16:], "all"] for i in (0, 2, 3)),
     ]
     assert len(section.rows) == 12 and "69363482" in note.notes[0]
+    assert "those of a kind are each of another article" in section.notes[0]
     assert "page 3" in section.rows[2][2].below
 
 

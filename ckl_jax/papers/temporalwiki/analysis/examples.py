@@ -34,11 +34,11 @@ _PER_INTERVAL = 5  # aligned facts
 _UPDATE, _NEW = "information update", "new information"
 # Of Figure 5, by the kind of an edit.
 _OF_EDITS = {NUMBER: _UPDATE, NAME: _UPDATE, ADDED: _NEW}
-_PER_KIND = 3  # sentences of an interval, each of another article
+_PER_KIND = 3  # sentences of an interval
 _CHANGED = (
-    "New sentences of each interval, each of another article. An information update is an old "
-    "sentence with a number or a name that it lacked; new information is like no old sentence, or "
-    "has a clause that none has."
+    "New sentences of each interval; those of a kind are each of another article. An information "
+    "update is an old sentence with a number or a name that it lacked; new information is like no "
+    "old sentence, or has a clause that none has."
 )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ckl_jax.data.compressed import is_multistream, read_lines
 from ckl_jax.errors import UserError
+from ckl_jax.files import require_file
 from ckl_jax.papers.temporalwiki.data.wiki_xml import (
     Page,
     SiteInfo,
@@ -133,10 +134,10 @@ def open_dump(path: str | os.PathLike, spans: bool = True) -> Dump:
 
 def _files(path: Path) -> list[tuple[Path, int]]:
     """(file, first page id) of a dump, in order."""
-    if path.is_file():
-        return [(path, 0)]
     if not path.is_dir():
-        raise UserError(f"There is no dump {path}; give a pages-articles file, or a folder of one.")
+        said = f"There is no dump {path}; give a pages-articles file, or a folder of one."
+        require_file(path, said)
+        return [(path, 0)]
     paths = [p for p in path.iterdir() if ".xml" in p.name and "-index" not in p.name]
     if not paths:
         raise UserError(f"{path} holds no *.xml* file; give a pages-articles file or its folder.")

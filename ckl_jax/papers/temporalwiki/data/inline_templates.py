@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
+from ckl_jax.files import read_json, require_file
 
 _TABLE = read_json(Path(__file__).with_suffix(".json"))
 _PATTERNS, _SIGNS, _UNITS = _TABLE["patterns"], _TABLE["signs"], _TABLE["units"]
@@ -61,8 +61,7 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
     Raises:
       UserError: there is no such file, or a line is not of this form or repeats a name.
     """
-    if not os.path.isfile(path):
-        raise UserError(f"There is no table of templates {os.fspath(path)}; check --templates.")
+    require_file(path, f"There is no table of templates {os.fspath(path)}; check --templates.")
     table: dict[str, str] = {}
     for number, _, line in read_lines(path):
         text = line.decode("utf-8", "replace").strip()

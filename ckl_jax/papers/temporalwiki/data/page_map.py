@@ -10,7 +10,7 @@ import numpy as np
 
 from ckl_jax.data.compressed import read_blocks, read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import NAMES_ONCE, atomic_write, os_errors, parse_json
+from ckl_jax.files import NAMES_ONCE, atomic_write, os_errors, parse_json, require_file
 
 _PROPS = re.compile(rb"\((\d+),'wikibase_item','[Qq](\d+)'")
 _LONGEST_TUPLE = 64  # bytes of what _PROPS matches
@@ -34,11 +34,11 @@ def read_page_map(path: str | os.PathLike) -> Iterator[tuple[int, int]]:
 
 def check_page_map(path: str | os.PathLike) -> None:
     """Raises `UserError` unless there is such a file."""
-    if not Path(path).is_file():
-        raise UserError(
-            f"There is no page-to-item map {path}; give a TSV with the columns page_id and "
-            "wikidata_id, a page_props.sql dump, or leave --page-map out to go by sitelinks."
-        )
+    require_file(
+        path,
+        f"There is no page-to-item map {path}; give a TSV with the columns page_id and "
+        "wikidata_id, a page_props.sql dump, or leave --page-map out to go by sitelinks.",
+    )
 
 
 def _read_tsv(path) -> Iterator[tuple[int, int]]:

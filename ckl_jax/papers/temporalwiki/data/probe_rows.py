@@ -18,6 +18,7 @@ from ckl_jax.data.buckets import KeySet, hash64
 from ckl_jax.data.facts.fact_files import SETS
 from ckl_jax.data.facts.wikidata_json import Entity, FactRules, read_entities
 from ckl_jax.errors import UserError
+from ckl_jax.files import require_file
 from ckl_jax.options import Flat
 from ckl_jax.papers.temporalwiki.data import fact_diff, page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
@@ -106,10 +107,8 @@ class Job:
 def check_inputs(job: Job) -> None:
     """Raises `UserError` for missing inputs, before anything is written."""
     for path in filter(None, (job.old, job.new, job.properties)):
-        if not os.path.isfile(path):
-            raise UserError(
-                f"There is no Wikidata dump {path}; give a JSON dump, one entity a line."
-            )
+        said = f"There is no Wikidata dump {path}; give a JSON dump, one entity a line."
+        require_file(path, said)
     if job.page_map:
         check_page_map(job.page_map)
     record_files(job.diffset)

@@ -1,6 +1,7 @@
 """Dumps of all versions are read page by page; bad ones are one sentence with file, line, byte."""
 
 import bz2
+import os
 import re
 import tracemalloc
 import xml.etree.ElementTree as ElementTree
@@ -274,3 +275,6 @@ def test_pairs_in_the_wrong_order_or_of_two_wikis(tmp_path):
         check_pair(late, new)
     with pytest.raises(UserError, match="There is no dump"):
         open_dump(tmp_path / "absent")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="it is a pipe or a device"):
+        open_dump(tmp_path / "pipe")
