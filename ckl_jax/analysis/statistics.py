@@ -23,7 +23,8 @@ def bootstrap_means(
     """Means of resampled items, paired over models.
 
     Items on which all models score alike are interchangeable, so whole patterns are drawn from a
-    multinomial: the same distribution as drawing items, at a cost that hardly grows with N.
+    multinomial: the same distribution as drawing items, at a cost that hardly grows with N. The
+    order of the models does not matter, but which they are does.
 
     Args:
       values: [M, N] score of each model on each item.
@@ -37,8 +38,11 @@ def bootstrap_means(
         raise ValueError(f"need [models, items] with at least one item, got {values.shape}")
     n = values.shape[1]
     # Columns of `values`: at most 2^M different ones for right and wrong answers of M models.
-    patterns, counts = np.unique(values, axis=1, return_counts=True)
-    return resampled_sums(patterns.T, samples, np.random.default_rng(seed), counts).T / n
+    # Which of them comes first depends on the first model, so that is made to be always the same.
+    order = sorted(range(len(values)), key=lambda i: values[i].tobytes())
+    patterns, counts = np.unique(values[order], axis=1, return_counts=True)
+    sums = resampled_sums(patterns.T, samples, np.random.default_rng(seed), counts)
+    return sums.T[np.argsort(order)] / n
 
 
 def resampled_sums(

@@ -22,6 +22,8 @@ def test_bootstrap_is_seeded_and_keeps_pairs():
     a = np.random.default_rng(0).random((2, 50))
     np.testing.assert_array_equal(st.bootstrap_means(a, 10, 3), st.bootstrap_means(a, 10, 3))
     assert (st.bootstrap_means(a, 10, 3) != st.bootstrap_means(a, 10, 4)).any()
+    turned = st.bootstrap_means(a[::-1], 10, 3)[::-1]
+    np.testing.assert_array_equal(turned, st.bootstrap_means(a, 10, 3))
     shifted = np.stack([a[0], a[0] + 0.25])
     low, high = st.bootstrap_means(shifted, 100)
     np.testing.assert_allclose(high - low, 0.25)
