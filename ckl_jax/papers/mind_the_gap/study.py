@@ -6,9 +6,10 @@ chosen on its validation text -> report (Mind the Gap, sections 2 to 6). Each tr
 evaluation is a `t5x` process of its own.
 """
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ckl_jax.data.tasks.dated_task import prepare_dated
 from ckl_jax.data.text.documents import read_documents, spread, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, write_json
+from ckl_jax.files import read_json, read_json_object, write_json
 from ckl_jax.papers.mind_the_gap.analysis import cutoffs, other_test_years, run_summary
 from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
@@ -159,16 +160,16 @@ def _bindings(gap: Gap, evaluation: bool = False) -> list[str]:
 def prepare(gap: Gap, progress: Progress = no_progress) -> None:
     """Makes the missing splits, vocabularies and tasks."""
     data = gap.data
-    corpus = _corpus(gap, progress)
-    if gap.past_documents:
-        rest, past = data / "rest.jsonl.gz", data / "past.jsonl.gz"
-        # Splits that exist fix what was held out.
-        begun = (data / "splits" / "settings.json").exists()
-        if not (begun and rest.exists() and past.exists()):
-            hold_out_past(corpus, rest, past, gap.options, gap.past_documents)
-        corpus = rest
-    splits = data / "splits"
-    split(corpus, splits, gap.options, progress=progress)
+    corpus, splits = _corpus(gap, progress), data / "splits"
+    with _other_languages_named(gap):
+        if gap.past_documents:
+            rest, past = data / "rest.jsonl.gz", data / "past.jsonl.gz"
+            # Splits that exist fix what was held out.
+            begun = (splits / "settings.json").exists()
+            if not (begun and rest.exists() and past.exists()):
+                hold_out_past(corpus, rest, past, gap.options, gap.past_documents)
+            corpus = rest
+        split(corpus, splits, gap.options, progress=progress)
     texts = {arm: [splits / f"{arm}_{name}.jsonl.gz" for name in _LEARNED] for arm in ARMS}
     if gap.cutoffs:
         split_by_cutoff(corpus, data / "cutoffs", gap.options, gap.cutoffs, progress)
@@ -212,6 +213,22 @@ def _corpus(gap: Gap, progress: Progress) -> Path:
         options = Cleaning(source=gap.source, language=gap.language, skip_bad=gap.skip_bad)
         clean([gap.corpus], path, options, gap.jobs or 1, progress)
     return path
+
+
+@contextlib.contextmanager
+def _other_languages_named(gap: Gap) -> Iterator[None]:
+    """Adds to a `UserError` how many documents the corpus lacks because of their language."""
+    try:
+        yield
+    except UserError as e:
+        record = gap.data / "corpus.clean.json"
+        counts = read_json_object(record)["documents"] if record.is_file() else {}
+        if dropped := counts.get("of another language"):
+            raise UserError(
+                f"{e} Of the {counts['read']:,} documents read, {dropped:,} are not in the "
+                f"language {gap.language!r} (--language) and were left out."
+            ) from e
+        raise
 
 
 # --- processes

@@ -10,7 +10,7 @@ import pytest
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_json
+from ckl_jax.files import write_json, write_jsonl
 from ckl_jax.papers.mind_the_gap import study as job
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED
 from tests.moved import assert_ranks_elsewhere
@@ -47,6 +47,19 @@ def test_the_rate_is_the_best_of_those_that_did_not_diverge(gap, capsys):
         _tuned(gap, "bias", rate, None)
     with pytest.raises(UserError, match="bias diverged at all --rates .0.1, 0.2, 0.3."):
         job.choose_rates(gap)
+
+
+def test_documents_of_another_language_are_counted_where_too_few_are_left(tmp_path):
+    dated = [(f"{year}-0{month}-01", "en") for year in (2015, 2016) for month in range(1, 10)]
+    lines = [
+        {"id": str(i), "date": date, "lang": language, "text": f"Dies ist der Satz {i}."}
+        for i, (date, language) in enumerate([*dated, ("2016-05-01", "de"), ("2016-06-01", "de")])
+    ]
+    write_jsonl(tmp_path / "posts.jsonl", lines)
+    gap = job.Gap(out=str(tmp_path / "out"), corpus=str(tmp_path / "posts.jsonl"), language="de")
+    for _ in range(2):  # the second start finds the corpus
+        with pytest.raises(UserError, match="Of the 20 documents read, 18 are not in the language"):
+            job.prepare(gap)
 
 
 @pytest.mark.parametrize(
