@@ -77,9 +77,12 @@ def read_config(path: str | Path, **overrides: Any) -> Config:
         return config
     except UserError as e:
         # The errors call every such file config.json.
-        said = str(e).replace("config.json", Path(path).name)
-        where = Path(path).parent if "config.json" in str(e) else path
-        raise UserError(f"{where}: {said}") from e
+        said, folder = str(e).replace("config.json", Path(path).name), Path(path).parent
+        if "config.json" not in str(e):
+            said = f"{path}: {said}"
+        elif folder != Path():
+            said = f"{folder}: {said}"
+        raise UserError(said) from e
     except (ValueError, TypeError, KeyError, ArithmeticError) as e:
         models = architectures.names("hugging_face")
         raise UserError(f"{path} is not the config.json of a model among {models} ({e}).") from e

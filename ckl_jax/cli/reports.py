@@ -1,6 +1,7 @@
 """Commands that compare runs and report on them."""
 
 import functools
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -114,7 +115,8 @@ def ledger(
     from ckl_jax.analysis import ledger as facts
 
     print(facts.describe(run_dir, initial=initial, diff=diff, state=state, limit=limit))
-    return {"facts": facts.rows(run_dir, initial)}
+    with warnings.catch_warnings(action="ignore"):  # the same that `describe` has shown
+        return {"facts": facts.rows(run_dir, initial)}
 
 
 def proper_nouns(

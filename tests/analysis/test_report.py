@@ -312,6 +312,9 @@ def test_a_random_side_network_is_no_part_of_initial(tmp_path):
     assert told in (tmp_path / "report" / "table.md").read_text()
     with pytest.warns(UserWarning, match=re.escape(told)):
         ledger.rows(adapter)
+    with pytest.warns(UserWarning) as shown:
+        assert ckl.main(["ledger", str(adapter)]) == 0
+    assert [told in str(one.message) for one in shown] == [True]  # once
     with pytest.warns(UserWarning, match=re.escape(told)):
         api.compare([adapter])
 

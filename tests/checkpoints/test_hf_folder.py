@@ -257,7 +257,7 @@ def test_unreadable_files_are_named(tmp_path):
         load_hf(tmp_path)
 
 
-def test_json_of_another_form_is_refused(tmp_path):
+def test_json_of_another_form_is_refused(tmp_path, monkeypatch):
     settings = config_to_hf(TIED)
     for text in ("[]", '"T5"'):
         (tmp_path / "config.json").write_text(text)
@@ -268,6 +268,9 @@ def test_json_of_another_form_is_refused(tmp_path):
     (tmp_path / "mine.json").write_text((tmp_path / "config.json").read_text())
     with pytest.raises(UserError, match=f"{tmp_path}: mine.json lacks d_model"):
         read_config(tmp_path / "mine.json")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="^mine.json lacks d_model"):
+        read_config("mine.json")
     (tmp_path / "mine.json").write_text(
         json.dumps({**settings, "d_model": 64, "relative_attention_num_buckets": -1})
     )

@@ -210,7 +210,7 @@ def describe(name: str, gap: Paper) -> list[str]:
     return [
         f"Trainings in {gap.root}, where they are missing: {', '.join(job.arms(gap))}.",
         *[f"Both arms for {gap.shifted_years} earlier test periods."] * bool(gap.shifted_years),
-        f"Dynamic evaluation of {', '.join(gap.masks) or 'no'} parameters.",
+        *[f"Dynamic evaluation of {', '.join(gap.masks)} parameters."] * bool(gap.masks),
     ]
 
 

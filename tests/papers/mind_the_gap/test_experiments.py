@@ -265,6 +265,7 @@ def test_stories_without_questions_are_named_before_a_training(corpus, tmp_path,
         told = capsys.readouterr().err
         assert sentence in told and told.count("\n") == 1 and not out.exists()
     assert main([*given, "--cutoffs=2018,2019", "--dry-run", f"--out={out}"]) == 0
+    assert "Dynamic evaluation" not in capsys.readouterr().out  # of no parameters
     gap = experiments._complete(
         "mind_the_gap/newsqa",
         Paper(

@@ -100,6 +100,14 @@ def test_an_experiment_takes_what_its_folder_has(tmp_path, name, tuned):
     assert settings.proper_nouns == (10_000 if name == "figure2" else 0)
 
 
+def test_what_needs_no_model_says_nothing_of_perplexities(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments.study, "run", lambda *_, **__: None)
+    monkeypatch.setattr(experiments, "load", lambda *_, **__: study)
+    for name in ("table2", "table3"):
+        text = experiments.run(f"temporalwiki/{name}", Updates(out=str(tmp_path))).read_text()
+        assert ("Intervals below a perplexity" in text) == (name == "table3")
+
+
 @pytest.mark.parametrize("name, trainings", [("table3", 3), ("table2", 0)])
 def test_a_dry_run_lists_the_trainings(tmp_path, capsys, name, trainings):
     out = tmp_path / "out"
