@@ -61,7 +61,7 @@ def test_a_vocabulary_begins_and_ends_texts_as_its_settings_say(hf):
     assert open_vocabulary(hf).eos_id == 2 and open_vocabulary(hf).bos_id is None
 
 
-@pytest.mark.parametrize("method", ["lora", "vanilla"])
+@pytest.mark.parametrize("method", ["lora", pytest.param("vanilla", marks=pytest.mark.slow)])
 def test_in_trained_and_out_again(hf, tmp_path, capsys, method):
     ours, rows, back = tmp_path / "ours", tmp_path / "rows", tmp_path / "back"
     assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0

@@ -259,6 +259,7 @@ def test_products_of_the_kernel_are_counted():
     assert counted == 2 * 2 * B * N * 256 * 256 * H
 
 
+@pytest.mark.slow
 def test_models_do_not_import_the_kernel():
     code = "import sys, ckl_jax.train.train; print([m for m in sys.modules if 'ops.tpu' in m])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -132,7 +132,7 @@ def test_decodes_equal_transformers(version, beams, scan):
         np.testing.assert_allclose(found.scores, rest[f"beams_{beams}/scores"], atol=1e-5)
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("version", SETTINGS)
 def test_cached_decoding_equals_teacher_forcing(version, scan):
     config, params, _, rest = load(version, scan_layers=scan)
