@@ -3,6 +3,7 @@
 import ast
 import functools
 import inspect
+import json
 import math
 import os
 import re
@@ -222,7 +223,7 @@ def require_fields(where: str, row: Mapping[str, Any], kinds: Mapping[str, Any],
       do: what to do about it.
     """
     if not isinstance(row, Mapping):
-        raise UserError(f"{where}: {str(row)[:40]!r} is not a JSON object {{...}}; {do}.")
+        raise UserError(f"{where}: {json.dumps(row)[:40]} is not a JSON object {{...}}; {do}.")
     for name, kind in kinds.items():
         if not _fits(row.get(name), kind):
             what = "is missing" if name not in row else f"has the value {row[name]!r}"

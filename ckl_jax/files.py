@@ -462,7 +462,7 @@ def read_json_object(
     value = read_json(path, decoder)
     if not isinstance(value, dict):
         raise UserError(
-            f"{os.fspath(path)} holds {str(value)[:40]!r}, which is not a JSON object {{...}}."
+            f"{os.fspath(path)} holds {json.dumps(value)[:40]}, which is not a JSON object {{...}}."
         )
     return value
 

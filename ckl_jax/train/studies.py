@@ -159,7 +159,7 @@ def check_record(
     kept = {k: v for k, v in dataclasses.asdict(settings).items() if k not in {*_FREE, *free}}
     path, settings = settings.root / record, files.as_json({**kept, **(replaced or {})})
     if path.exists():
-        before = files.read_json(path)
+        before = files.read_json_object(path)
         different = [
             k
             for k in settings

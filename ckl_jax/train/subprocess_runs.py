@@ -22,7 +22,7 @@ import numpy as np
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
+from ckl_jax.files import ANY_NUMBER, read_json_object
 from ckl_jax.parallel import processes
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ")  # before a line of the log
@@ -168,7 +168,7 @@ class Started:
         self.training.tidy()
         if self.training.marker != SUMMARY:
             return self.say("done")
-        summary = read_json(self.training.folder / SUMMARY)
+        summary = read_json_object(self.training.folder / SUMMARY, ANY_NUMBER)
         if "steps" not in summary:
             return self.say("done")
         steps = labels.count(summary["steps"], "step")

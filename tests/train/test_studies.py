@@ -47,6 +47,10 @@ def test_only_some_settings_may_change(tmp_path, capsys):
             run(**{**kept, name: value})
     with pytest.raises(UserError, match="--seed is -1; give 0 or more"):
         run(seed=-1)
+    for record in ("[]", "3", '"a"', "null"):
+        (tmp_path / "study.json").write_text(record)
+        with pytest.raises(UserError, match=re.escape(f"study.json holds {record}, which is not")):
+            run(**kept)
 
 
 def test_a_training_says_where_its_files_go_and_paths_as_text(tmp_path):

@@ -17,7 +17,7 @@ from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.text.documents import spread
 from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, write_file
+from ckl_jax.files import read_json, read_json_object, write_file
 from ckl_jax.papers.mind_the_gap import study as job
 from ckl_jax.papers.mind_the_gap.analysis import published
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
@@ -53,7 +53,7 @@ class Experiment:
 
 
 def _corpus(gap: Gap) -> Section:
-    return published.corpus(read_json(gap.data / "splits" / "split.json"))
+    return published.corpus(read_json_object(gap.data / "splits" / "split.json"))
 
 
 def _questions(gap: Gap) -> Section:

@@ -20,7 +20,7 @@ from ckl_jax.data.tasks.dated_task import prepare_dated
 from ckl_jax.data.text.documents import read_documents, spread, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, read_json_object, write_json
+from ckl_jax.files import ANY_NUMBER, read_json_object, write_json
 from ckl_jax.papers.mind_the_gap.analysis import cutoffs, other_test_years, run_summary
 from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
@@ -113,7 +113,7 @@ def shifted(gap: Gap) -> list[Gap]:
     """The settings of both arms for earlier test periods, each with a folder of its own."""
     if not gap.shifted_years:
         return []
-    year, month = read_json(gap.data / "splits" / "split.json")["test_months"][-1].split("-")
+    year, month = read_json_object(gap.data / "splits" / "split.json")["test_months"][-1].split("-")
     ends = [f"{int(year) - earlier}-{month}" for earlier in range(1, gap.shifted_years + 1)]
     alone = {"masks": (), "larger": False, "cutoffs": (), "past_documents": 0, "shifted_years": 0}
     alone |= {"corpus": str(_text(gap)), "clean": False}
@@ -314,7 +314,7 @@ def choose_rates(gap: Gap) -> dict[str, float]:
     named = {m: {f"{r:g}": x for r, x in values.items()} for m, values in perplexities.items()}
     path = gap.root / "rates.json"
     # Masks that this run leaves out stay.
-    write_json(path, {**(read_json(path) if path.exists() else {}), **named})
+    write_json(path, {**(read_json_object(path, ANY_NUMBER) if path.exists() else {}), **named})
     chosen = {mask: min(values, key=values.__getitem__) for mask, values in perplexities.items()}
     for mask, rate in chosen.items():
         ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
@@ -357,7 +357,7 @@ def _study(
         models={name: dump(*made) for name, made in models.items()},
         seed=gap.seed,
         bin_months=gap.bin_months,
-        first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
+        first_month=read_json_object(gap.data / "splits" / "split.json")["test_months"][0],
         **options,
     )
 
@@ -376,7 +376,7 @@ def test_years_section(gap: Gap) -> Section:
     only_stale = {STALE: (STALE, "none", None)}
     found = {}
     for one in (gap, *shifted(gap)):
-        months = read_json(one.data / "splits" / "split.json")["test_months"]
+        months = read_json_object(one.data / "splits" / "split.json")["test_months"]
         name = f"{months[0]} to {months[-1]}"
         found[name] = compute(_study(one, CONTROL, only_stale, tagger=""))
     return other_test_years.write(found, gap.root)

@@ -30,7 +30,7 @@ from ckl_jax.data.tasks.causal import document_text, prepare_rows
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
+from ckl_jax.files import read_json_object
 from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT, OVERLAP
 from ckl_jax.papers.temporalwiki.data import checksums, diffsets, probes
 from ckl_jax.papers.temporalwiki.data.nondiffset import write_nondiffset
@@ -122,7 +122,7 @@ class Data:
         """Builds the diffset and the probes of an interval, and prints their sizes."""
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
         if interval.old.was or interval.new.was:  # `is_read`
-            facts, made = (read_json(folder / "manifest.json") for folder in (out, diffset))
+            facts, made = (read_json_object(folder / "manifest.json") for folder in (out, diffset))
         else:
             facts, made = self._build_interval(interval, diffset, out)
         self._publish(interval, facts["files"])
@@ -202,7 +202,7 @@ class Data:
         """Makes the text of a whole snapshot; returns its file of documents."""
         out = self.root / "data" / snapshot.date
         if snapshot.was:
-            made = read_json(out / "manifest.json")
+            made = read_json_object(out / "manifest.json")
         else:
             # The released function compares; of a whole snapshot there is nothing to compare.
             options = dataclasses.replace(self._options(), legacy=False)
@@ -228,7 +228,7 @@ class Data:
     def new_documents(self, interval: Interval) -> Path:
         """The file of the diffset's documents."""
         folder = self.folder(interval, "diffset")
-        return folder / read_json(folder / "manifest.json")["documents"]
+        return folder / read_json_object(folder / "manifest.json")["documents"]
 
     def make_rows(self, first: Path, whole: bool, vocabulary: Any, **settings: Any) -> None:
         """Makes the cached tasks.

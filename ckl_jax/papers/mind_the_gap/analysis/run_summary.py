@@ -6,7 +6,7 @@ from typing import Any
 
 from ckl_jax.analysis.rows import training_flops
 from ckl_jax.analysis.sections import COSTS, Cell, Section, costs, two
-from ckl_jax.files import read_json, read_jsonl
+from ckl_jax.files import ANY_NUMBER, read_json_object, read_jsonl
 
 ARMS = ("time_stratified", "control")
 
@@ -17,13 +17,13 @@ def section(root: str | Path) -> Section:
     notes = []
     cleaned = root / "data" / "corpus.clean.json"
     if cleaned.is_file():
-        counts = read_json(cleaned)["documents"]
+        counts = read_json_object(cleaned)["documents"]
         notes.append(f"Cleaning: {', '.join(f'{n:,} {what}' for what, n in counts.items())}.")
     parts = [
         Section(notes=notes),
-        _splits(read_json(root / "data" / "splits" / "split.json")),
+        _splits(read_json_object(root / "data" / "splits" / "split.json")),
         _models(root),
-        _rates(read_json(root / "rates.json")),
+        _rates(read_json_object(root / "rates.json", ANY_NUMBER)),
     ]
     return Section("Data, models, learning rates", sections=parts, anchor="made")
 
@@ -44,7 +44,7 @@ def _models(root: Path) -> Section:
     rows = []
     others = {path.parent.name for path in root.glob("*/summary.json")} - {*ARMS}
     for arm in (*ARMS, *sorted(others)):
-        summary = read_json(root / arm / "summary.json")
+        summary = read_json_object(root / arm / "summary.json", ANY_NUMBER)
         counts = (summary[name] for name in ("total_parameters", "steps"))
         cost = costs(training_flops(summary), summary.get("train_cpu_seconds"))
         rows.append([arm.replace("_", " "), *counts, *cost, word_perplexity(root / arm)])

@@ -7,7 +7,7 @@ from typing import Any
 from ckl_jax.analysis.sections import Section, estimate
 from ckl_jax.analysis.seeds import check_seeds, over_seeds
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
+from ckl_jax.files import ANY_NUMBER, read_json_object
 from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
@@ -59,7 +59,7 @@ def _numbers(folder: Path) -> dict[str, dict[str, float | None]]:
     path = folder / "results.json"
     if not path.is_file():
         raise UserError(f"{folder} has no results yet; run `ckl mind-the-gap --out {folder}`.")
-    results = read_json(path)
+    results = read_json_object(path, ANY_NUMBER)
     control = {"perplexity": results["perplexity"][CONTROL][ALL]}
     numbers = {CONTROL: dict.fromkeys(COLUMNS) | control}
     for model, curve in results["months"].items():

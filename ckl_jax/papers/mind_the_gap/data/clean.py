@@ -50,7 +50,6 @@ from ckl_jax.files import (
     atomic_write,
     locked,
     os_errors,
-    read_json,
     read_json_object,
     refuse_existing,
     refuse_to_replace,
@@ -209,7 +208,7 @@ def latest_of(options: Options) -> str:
 def _finished(record: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     if not record.is_file():
         return None
-    settings_there = read_json(record)
+    settings_there = read_json_object(record)
     held = settings_there.get("settings", {})
     same = {k: v for k, v in settings.items() if k != "latest"}  # that is today's date
     if changed := [k for k, v in same.items() if held.get(k) != v]:
@@ -292,7 +291,7 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     """
     marker = task.stem.with_suffix(".json")
     if marker.is_file():
-        return read_json(marker)
+        return read_json_object(marker)
     counts: collections.Counter[str] = collections.Counter()
     documents = list(documents_of(task, counts))
     options = task.options

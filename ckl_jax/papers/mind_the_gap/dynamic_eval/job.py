@@ -151,7 +151,7 @@ class DynamicRun:
         path = self.dir / SUMMARY
         if not path.exists():
             return None
-        summary = files.read_json(path)
+        summary = files.read_json_object(path, files.ANY_NUMBER)
         # All three: the task may have grown since the summary was written.
         done = self.store.latest_step() == summary.get("documents") == len(self.task)
         return summary if done else None

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.analysis.rows import Run, read_rows
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
+from ckl_jax.files import ANY_NUMBER, read_json, read_json_object
 
 OVERLAP = "data/overlap.json"  # of the probes with the text, in the folder of a study
 RECORD = "temporalwiki.json"
@@ -96,6 +97,9 @@ def load(root: str | Path, trained: bool = True) -> Study:
     if not (root / RECORD).is_file():
         raise UserError(f"{root} has no {RECORD}; give the --out folder of `ckl temporalwiki`.")
     settings = read_json(root / RECORD)
+    checks.require_fields(
+        str(root / RECORD), settings, {"snapshots": [str]}, "start `ckl temporalwiki` again"
+    )
     dates = [text.partition(":")[0] for text in settings["snapshots"]]
     intervals = tuple(f"{old}-{new}" for old, new in zip(dates, dates[1:], strict=False))
     initial = _model(root / INITIAL, INITIAL, "")
@@ -120,7 +124,7 @@ def _model(folder: Path, method: str, interval: str) -> Model | None:
     """The model of a run; None until it is trained and probed."""
     if not (folder / "summary.json").is_file() or not _probed(folder):
         return None
-    summary = read_json(folder / "summary.json")
+    summary = read_json_object(folder / "summary.json", ANY_NUMBER)
     return Model(method, interval, folder, summary, losses_of(folder))
 
 
@@ -174,4 +178,6 @@ def text_of(study: Study) -> dict[str, dict[str, Any]]:
 
 def _manifests(folders: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     paths = {name: folder / "manifest.json" for name, folder in folders.items()}
-    return {name: read_json(path) for name, path in paths.items() if path.is_file()}
+    return {
+        name: read_json_object(path, ANY_NUMBER) for name, path in paths.items() if path.is_file()
+    }

@@ -32,7 +32,15 @@ from ckl_jax.data.process_pool import (
     run_tasks,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import as_json, atomic_write, read_json, read_jsonl, write_json, write_jsonl
+from ckl_jax.files import (
+    as_json,
+    atomic_write,
+    read_json,
+    read_json_object,
+    read_jsonl,
+    write_json,
+    write_jsonl,
+)
 from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, NEW
@@ -212,7 +220,7 @@ def open_diffset(todo: Plan, shared: bool = False) -> dict[str, Any] | None:
       UserError: the folder was begun with other dumps or settings.
     """
     settings, path = as_json(todo.settings()), todo.out / "settings.json"
-    if todo.options.unsorted and path.is_file() and (before := read_json(path)) != settings:
+    if todo.options.unsorted and path.is_file() and (before := read_json_object(path)) != settings:
         before["options"]["unsorted"] = True
         if before | {"shards": settings["shards"]} == settings:
             if (todo.out / "manifest.json").is_file():
@@ -374,7 +382,7 @@ def finish(todo: Plan) -> dict[str, Any]:
     """Combines finished shards into tables; returns the manifest."""
     path = todo.out / "manifest.json"
     if path.is_file():
-        return read_json(path)
+        return read_json_object(path)
     pages: collections.Counter[str] = collections.Counter()
     for i in range(len(todo.shards)):
         pages.update(read_json(todo.path(i, ".json"))["pages"])

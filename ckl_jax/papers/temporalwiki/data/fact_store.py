@@ -29,7 +29,14 @@ from ckl_jax.data.facts.wikidata_json import (
 )
 from ckl_jax.data.process_pool import Progress, batches, ordered_map
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, parse_json, read_json, write_json
+from ckl_jax.files import (
+    atomic_write,
+    os_errors,
+    parse_json,
+    read_json,
+    read_json_object,
+    write_json,
+)
 
 _BATCH_BYTES = 4 << 20
 
@@ -60,7 +67,7 @@ def extract(
     """
     marker = folder / "counts.json"
     if marker.is_file():
-        return read_json(marker)
+        return read_json_object(marker)
     # A store without its marker is unfinished: begin it anew.
     shutil.rmtree(folder, ignore_errors=True)
     counts: collections.Counter[str] = collections.Counter()

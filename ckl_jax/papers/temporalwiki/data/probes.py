@@ -17,7 +17,7 @@ from typing import Any
 from ckl_jax.data.facts.fact_files import COLUMNS, SETS
 from ckl_jax.data.process_pool import Progress, no_progress, open_folder, processes
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, locked, read_json, write_json, write_jsonl
+from ckl_jax.files import atomic_write, locked, read_json_object, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.data import probe_notes, probe_rows, probe_stages
 from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.light_tuning import draw
@@ -79,7 +79,7 @@ def build(
     with locked(job.out):
         # Finished: only the notes are given again.
         if path.is_file():
-            manifest = read_json(path)
+            manifest = read_json_object(path)
         else:
             with processes(workers) as pool:
                 read, counts = steps(Run(job, pool, workers, progress))

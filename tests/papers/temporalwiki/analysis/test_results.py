@@ -179,6 +179,10 @@ def test_unfinished_and_later_models(tmp_path):
     assert (INTERVALS[2], "new") in results.losses_of(root / "initial")
     with pytest.raises(UserError, match=r"has no temporalwiki.json; give the --out folder"):
         results.load(root / "initial")
+    for record in ("[]", "{}", '{"snapshots": [3]}'):
+        (root / "initial" / results.RECORD).write_text(record)
+        with pytest.raises(UserError, match="start `ckl temporalwiki` again"):
+            results.load(root / "initial")
 
 
 @pytest.mark.parametrize(
