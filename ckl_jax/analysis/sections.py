@@ -39,12 +39,12 @@ def cell(value: Any) -> Cell:
 
 def two(value: float | None) -> str:
     """Two decimals; "–" for None."""
-    return "–" if value is None else f"{value:.2f}"
+    return "–" if value is None else f"{value:z.2f}"
 
 
 def whole(value: float | None) -> str:
     """No decimals; "–" for None."""
-    return "–" if value is None else f"{value:,.0f}"
+    return "–" if value is None else f"{value:z,.0f}"
 
 
 # Seconds of a clock on the wall say nothing where runs share cores.

@@ -6,6 +6,7 @@ number of its first document, so that a run that was stopped goes on behind the 
 """
 
 import dataclasses
+import datetime
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from ckl_jax.files import as_json, atomic_write, os_errors, read_json, write_jso
 
 FORMAT = 2
 ABOUT = "dump.json"
+_KINDS = {"ids": "U", "dates": "U", "ends": "i", "words": "u"}  # of the arrays, as NumPy calls them
+_KINDS |= {"nll": "f", "tokens": "i", "context_start": "i"}
 _SHARD = re.compile(r"(\d{4}-\d{2})-(\d{9})\.npz$")
 
 
@@ -202,6 +205,9 @@ def _shards(folder: Path) -> list[tuple[Path, str, int]]:
 def _read(path: Path, month: str, first: int) -> Shard:
     try:
         columns = read_arrays(path)
+        for name, kind in _KINDS.items():
+            if columns[name].ndim != 1 or columns[name].dtype.kind != kind:
+                raise ValueError(f"{name} is an array of {columns[name].dtype}")
         words = columns["words"].tobytes().decode()
         shard = Shard(
             month=month,
@@ -214,8 +220,16 @@ def _read(path: Path, month: str, first: int) -> Shard:
             tokens=columns["tokens"],
             context_start=columns["context_start"],
         )
+        for date in shard.dates:
+            if date[:7] != month or datetime.date.fromisoformat(date).isoformat() != date:
+                raise ValueError(f"a date is {date!r}")
+        if (np.diff(shard.ends, prepend=0) < 0).any() or (shard.tokens < 0).any():
+            raise ValueError("numbers below 0")
     except (KeyError, ValueError) as e:
         raise UserError(f"{path} is damaged ({e}); delete it and make the dump again.") from e
-    if not (len(shard.words) == len(shard.nll) == (shard.ends[-1] if len(shard) else 0)):
+    words_of = {len(x) for x in (shard.words, shard.nll, shard.tokens, shard.context_start)}
+    if words_of != {shard.ends[-1] if len(shard.ends) else 0} or not (
+        len(shard.ids) == len(shard.dates) == len(shard.ends)
+    ):
         raise UserError(f"{path} is damaged (its lengths differ); make the dump again.")
     return shard

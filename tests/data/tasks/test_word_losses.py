@@ -80,3 +80,26 @@ def test_a_gap_and_damage_are_found(tmp_path):
     paths[1].write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="damaged"):
         list(read_dump(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("ends", lambda x: x.astype(float)),
+        ("ends", lambda x: x[:0]),
+        ("ends", lambda x: x[::-1]),
+        ("nll", lambda x: x.astype(str)),
+        ("tokens", lambda x: x[1:]),
+        ("tokens", lambda x: x - 9),
+        ("dates", lambda x: np.full_like(x, "x")),
+        ("dates", lambda x: np.full_like(x, "2020-01-01")),
+        ("dates", lambda x: np.full_like(x, "2019-01-41")),
+    ],
+)
+def test_arrays_of_another_kind_are_damage(name, change, tmp_path):
+    _write(tmp_path, _STREAM[:4])
+    (path,) = tmp_path.glob("*.npz")
+    arrays = dict(np.load(path))
+    np.savez(path, **arrays | {name: change(arrays[name])})
+    with pytest.raises(UserError, match="is damaged"):
+        list(read_dump(tmp_path))

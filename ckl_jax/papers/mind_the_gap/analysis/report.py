@@ -253,8 +253,13 @@ def cutoff_sentences(results: Results) -> list[str]:
                 f"{found['low']} to {found['high']}), by {found['slope']:.2f} {_points(results)} "
                 f"({found['slope_low']:.2f} to {found['slope_high']:.2f})."
             )
-        elif not line["low"] > 0 and not _has_control(results):
-            sentences.append(f"{name}: no rise of perplexity with time is found.")
+        elif not _has_control(results):
+            if math.isnan(line["p"]):
+                sentences.append(
+                    f"{name}: no slope is tested, which needs three points."
+                )
+            elif not line["low"] > 0:
+                sentences.append(f"{name}: no rise of perplexity with time is found.")
     return sentences
 
 
@@ -312,7 +317,7 @@ def rounded(x: Mapping[str, float] | None) -> Cell:
         return Cell("–")
     width = x["high"] - x["low"]
     digits = math.ceil(1.5 - math.log10(width)) if width > 0 else 2
-    return estimate(x, f"{{:.{min(max(digits, 0), 3)}f}}".format, " to ")
+    return estimate(x, f"{{:z.{min(max(digits, 0), 3)}f}}".format, " to ")
 
 
 def slope_of(curve: Mapping[str, Any]) -> Cell:

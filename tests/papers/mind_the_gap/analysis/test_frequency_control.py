@@ -38,7 +38,7 @@ def curve_of(folder, seed, rise):
 
     def perplexity(date, word):
         late = max(0, month_of(date) - 8)
-        return np.exp(2 + int(word[1:]) / 20 + generator.normal(0, 0.5) + rise * late)
+        return np.exp(4 + int(word[1:]) / 20 + generator.normal(0, 0.5) + rise * late)
 
     dump = write_scored(folder, corpus(seed), perplexity)
     control = frequency_control.FrequencyControl(dump)

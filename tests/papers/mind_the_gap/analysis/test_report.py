@@ -147,7 +147,18 @@ def test_digits_are_those_that_the_interval_supports():
         for w in (30, 5, 0.5, 0.004)
     ]
     assert shown == ["17", "16.9", "16.88", "16.881"]
+    assert report.rounded({"value": -0.1, "low": -33.0, "high": 38.0}).text == "0"
     assert report.rounded(None).text == report.rounded({"value": float("nan")}).text == "–"
+
+
+def test_no_rise_is_said_only_where_one_was_tested():
+    lines = {"flat": {"low": -1.0, "p": 0.5}, "short": {"low": -1.0, "p": math.nan}}
+    results = {"perplexity": {}, "cutoffs": dict.fromkeys(lines)}
+    flat, short = report.cutoff_sentences(
+        results | {"months": {name: {"line": line} for name, line in lines.items()}}
+    )
+    assert flat == "flat: no rise of perplexity with time is found."
+    assert short == "short: no slope is tested, which needs three points."
 
 
 def test_groups_without_test_documents_are_named():

@@ -1,5 +1,6 @@
 """Curves of staleness against sums written out, a pooled regression, and hand-made documents."""
 
+import dataclasses
 import itertools
 import math
 
@@ -19,7 +20,7 @@ def _stream(seed: int = 0, per_month: int = 6) -> list[WordLosses]:
     for month in MONTHS:
         for i in range(per_month):
             words = [f"w{j}" for j in generator.integers(0, 20, generator.integers(3, 9))]
-            nll = generator.gamma(2.0, 1.0, len(words)).astype(np.float32)
+            nll = 1.0 + generator.gamma(2.0, 1.0, len(words)).astype(np.float32)
             tokens = generator.integers(1, 4, len(words), dtype=np.int32)
             start = np.zeros(len(words), np.int32)
             documents.append(
@@ -30,8 +31,6 @@ def _stream(seed: int = 0, per_month: int = 6) -> list[WordLosses]:
 
 def _scaled(documents, factors):
     """Losses such that a month's perplexity is its factor times what it was."""
-    import dataclasses
-
     return [
         dataclasses.replace(d, nll=(d.nll + np.float32(math.log(factors[d.date[:7]]))))
         for d in documents
@@ -251,10 +250,14 @@ def test_dumps_of_other_documents_are_refused(tmp_path):
         staleness.read_totals(
             {"a": a, "d": _dump(tmp_path / "d", [*documents[:-2], documents[-1]])}
         )
-    broken = _scaled(documents, dict.fromkeys(MONTHS, 1.0))
-    broken[3].nll[1] = np.nan
-    with pytest.raises(UserError, match="2018-01-3"):
-        staleness.read_totals({"c": _dump(tmp_path / "c", broken)})
+    other = [dataclasses.replace(d, date=f"{d.date[:8]}2{d.date[9]}") for d in documents]
+    with pytest.raises(UserError, match="differ at document 0"):
+        staleness.read_totals({"a": a, "e": _dump(tmp_path / "e", other)})
+    for loss in (np.nan, np.inf, -1.0, 1e30):
+        broken = _scaled(documents, dict.fromkeys(MONTHS, 1.0))
+        broken[3].nll[1] = loss
+        with pytest.raises(UserError, match="2018-01-3"):
+            staleness.read_totals({"c": _dump(tmp_path / "c", broken)})
 
 
 def test_a_word_emerges_at_50_mentions_and_a_factor_of_5_exactly():
