@@ -11,7 +11,7 @@ import numpy as np
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import BPE_FILES, TOKENIZER_SETTINGS, Config, gin_name
-from ckl_jax.checkpoints.from_hf import load_hf, read_config
+from ckl_jax.checkpoints.from_hf import check_rows, load_hf, read_config
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.peft import is_adapter
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
@@ -113,12 +113,8 @@ def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, d
 def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:
     """The vocabulary in a folder; None if there is none."""
     vocabulary = architectures.of_config(config).vocabulary.open(folder, added)
-    if vocabulary is not None and vocabulary.vocab_size > config.vocab_size:
-        raise UserError(
-            f"{vocabulary.path} has {vocabulary.vocab_size} ids, sentinels included, but "
-            f"config.json has a vocab_size of {config.vocab_size}; give the vocabulary of this "
-            "model."
-        )
+    if vocabulary is not None:
+        check_rows(vocabulary, config.vocab_size)
     return vocabulary
 
 

@@ -59,6 +59,25 @@ def test_a_vocabulary_begins_and_ends_texts_as_its_settings_say(hf):
         open_vocabulary(hf)
     (hf / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
     assert open_vocabulary(hf).eos_id == 2 and open_vocabulary(hf).bos_id is None
+    (hf / "generation_config.json").write_text('{"eos_token_id": 2, "bos_token_id": "1"}')
+    with pytest.raises(UserError, match="bos_token_id of generation_config.json is '1'"):
+        open_vocabulary(hf)
+
+
+def test_a_model_has_a_row_for_each_token_of_a_text(tmp_path):
+    config = dataclasses.replace(CONFIG, vocab_size=299)
+    save_hf(tmp_path, random_params(config), config)
+    train_tokenizer(tmp_path)
+    told = "has 300 ids, .* but config.json has a vocab_size of 299"
+    with pytest.raises(UserError, match=told):
+        open_model(tmp_path)
+    # A special token behind the others, as Gemma 3's of images, is in no text.
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
+    added = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    last = next(t for t, i in tokenizer["model"]["vocab"].items() if i == 299)
+    tokenizer["added_tokens"].append({"id": 299, "content": last, "special": True, **added})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert open_model(tmp_path)[0].config.vocab_size == 299
 
 
 @pytest.mark.parametrize("method", ["lora", pytest.param("vanilla", marks=pytest.mark.slow)])

@@ -147,3 +147,5 @@ def test_what_cannot_be_scored_is_said(model, dataset, tmp_path):
     }
     with pytest.raises(UserError, match="P1, .*line 1, template 0, option .* is not a number"):
         evaluator((module, broken)).evaluate_dataset(dataset)
+    with pytest.raises(UserError, match="answer 1: the model's score of 'A b' is not a number"):
+        evaluator((module, broken)).evaluate_item("[Y] b", ["a"])

@@ -224,7 +224,7 @@ def _read(path: Path, month: str, first: int) -> Shard:
             if date[:7] != month or datetime.date.fromisoformat(date).isoformat() != date:
                 raise ValueError(f"a date is {date!r}")
         if (np.diff(shard.ends, prepend=0) < 0).any() or (shard.tokens < 0).any():
-            raise ValueError("numbers below 0")
+            raise ValueError("ends that fall, or tokens below 0")
     except (KeyError, ValueError) as e:
         raise UserError(f"{path} is damaged ({e}); delete it and make the dump again.") from e
     words_of = {len(x) for x in (shard.words, shard.nll, shard.tokens, shard.context_start)}

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.data.text.vocabularies import EOS_ID, EXTRA_IDS, PAD_ID, Vocabulary, require_sentinel
 from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, read_json_object
@@ -167,8 +168,8 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         )
         if self.eos_id is None:
             raise UserError(
-                f"{self.path} does not say which token ends a text: put tokenizer_config.json of "
-                "the model beside it."
+                f"{self.path} does not say which token ends a text: name it as eos_token of "
+                "tokenizer_config.json beside it."
             )
         if self.pad_id is None:
             self.pad_id = self.eos_id
@@ -188,6 +189,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         # transformers makes the template anew from these settings.
         for i, (name, token) in enumerate((("bos", self.bos_id), ("eos", self.eos_id))):
             if (adds := names.get(f"add_{name}_token")) is not None:
+                checks.require_bool(**{f"{self.path}: add_{name}_token of {_CONFIG}": adds})
                 around[i] = [token] if adds and token is not None else []
         return around[0], around[1]
 
@@ -195,7 +197,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         """The id of a special token by its name in one file, or by its number in the other."""
         if f"{kind}_token" in names:
             token = names[f"{kind}_token"]
-            token = token.get("content") if isinstance(token, dict) else token
+            token = (token.get("content") or token) if isinstance(token, dict) else token
             if not isinstance(token, str | None):
                 raise UserError(
                     f"{self.path}: {kind}_token of {_CONFIG} is {token!r}; give the token, a text."
@@ -205,12 +207,13 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             if token is not None and found is None and kind != "pad":
                 raise UserError(
                     f"{self.path}: {kind}_token of {_CONFIG} is {token!r}, which is none of the "
-                    "tokens; give one of them, or null if there is none."
+                    f"tokens; give one of them{', or null if there is none' * (kind == 'bos')}."
                 )
             return found
         given = ids.get(f"{kind}_token_id")
         first = given[0] if isinstance(given, list) and given else given
-        return first if type(first) is int and 0 <= first < self.vocab_size else None
+        checks.require_int(-1, **{f"{self.path}: {kind}_token_id of {_GENERATION}": first})
+        return first if first is not None and 0 <= first < self.vocab_size else None
 
     def __reduce__(self):
         return type(self), (self.path,)

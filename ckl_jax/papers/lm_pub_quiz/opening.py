@@ -44,12 +44,18 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
 
     Raises:
       UserError: it is none of these, of a kind that does not rank, a live model without tokenizer,
-        or a setting is not for its kind.
+        a tokenizer for a folder, or a setting is not for its kind.
     """
     if hasattr(model, "save_pretrained"):
         with saved(model, _tokenizer(tokenizer)) as folder:
-            name = getattr(model, "name_or_path", "") or type(model).__name__
-            return dataclasses.replace(open_model(folder, settings), name=name)
+            kind = type(model).__name__
+            try:
+                opened = open_model(folder, settings)
+            except UserError as e:  # which names files that are gone
+                raise UserError(str(e).replace(str(folder), kind)) from e
+            return dataclasses.replace(opened, name=getattr(model, "name_or_path", "") or kind)
+    if tokenizer is not None:
+        raise UserError(f"tokenizer is of a live model; {model} has its own: leave it out.")
     folder = folder_of(str(model))
     opened = opening.open_model(folder, settings.dtype, settings.bindings, settings.trusted)
     scorer = make_scorer(opened.model, opened.params, opened.put_batch, settings)

@@ -83,6 +83,7 @@ class Evaluator:
         with readable(template, *answers), self.on_mesh():
             part = [fill(template, subject, answer, capitalize) for answer in answers]
             found = self.scorer.token_scores(part, self.conditional_score)
+        _require_finite(found, part, lambda bad: f"answer {bad + 1}")
         if reduction is None:
             return self._raw(found, part, len(part))[0]["pll_scores"]
         return _reduced(found, reduction).tolist()
@@ -233,15 +234,7 @@ class Evaluator:
             raise UserError(f"{where}: {e}; shorten the label or leave it out.") from e
         except UserError as e:
             raise UserError(f"{relation.code}: {e}; shorten the label or leave it out.") from e
-        # np.argmax takes NaN for the maximum: it would silently name an option.
-        if not np.isfinite(found.values).all():
-            # The first row that is not finite: False sorts before True.
-            bad = int(np.argmin(np.isfinite(found.values).all(axis=1)))
-            raise UserError(
-                f"{_where(relation, templates, start, bad)}: the model's score of "
-                f"{statements[bad].text!r} is not a number; its parameters are damaged, or float32 "
-                "is needed."
-            )
+        _require_finite(found, statements, lambda bad: _where(relation, templates, start, bad))
         return found
 
     def _raw(
@@ -355,6 +348,19 @@ def _where(relation: Relation, templates: Sequence[int], start: int, number: int
     place = relation.instances[start + instance].where or f"instance {start + instance}"
     label = relation.answer_labels[option]
     return f"{relation.code}, {place}, template {templates[template]}, option {label[:40]!r}"
+
+
+def _require_finite(
+    found: TokenScores, statements: Sequence[Statement], where: Callable[[int], str]
+) -> None:
+    # np.argmax takes NaN for the maximum: it would silently name an option.
+    if not np.isfinite(found.values).all():
+        # The first row that is not finite: False sorts before True.
+        bad = int(np.argmin(np.isfinite(found.values).all(axis=1)))
+        raise UserError(
+            f"{where(bad)}: the model's score of {statements[bad].text!r} is not a number; its "
+            "parameters are damaged, it has no row for a token, or float32 is needed."
+        )
 
 
 def _reduced(found: TokenScores, reduction: str) -> np.ndarray:

@@ -77,8 +77,11 @@ def test_what_is_no_vocabulary_is_named(tmp_path):
         ({}, {"eos_token": 3}, "eos_token of tokenizer_config.json is 3; give the token"),
         ({}, {"eos_token": ["</s>"]}, "eos_token of tokenizer_config.json is .*; give the token"),
         ({}, {"bos_token": {"content": []}}, "bos_token of tokenizer_config.json is"),
+        ({}, {"bos_token": {"x": 1}}, "bos_token of tokenizer_config.json is {'x': 1}; give"),
+        ({}, {"add_bos_token": "false"}, "add_bos_token of tokenizer_config.json is 'false'; give"),
+        ({}, {"eos_token": None}, "name it as eos_token of tokenizer_config.json"),
         ({}, {"bos_token": "nope"}, "bos_token of tokenizer_config.json is 'nope', which is none"),
-        ({}, {"eos_token": "nope"}, "eos_token of tokenizer_config.json is 'nope', which is none"),
+        ({}, {"eos_token": "nope"}, "which is none of the tokens; give one of them.$"),
         ({"continuing_subword_prefix": "##x"}, {}, "The tokenizer of .* fails|not a byte-level"),
     ],
 )

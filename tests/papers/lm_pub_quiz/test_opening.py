@@ -64,6 +64,8 @@ def test_a_live_model_scores_as_its_folder(golden, dataset, evaluator):
     assert repr(ckl.Model(model)) == "Model(Live)"
     with pytest.raises(ckl.UserError, match="A live model needs its tokenizer"):
         ckl.probe(model, dataset)
+    with pytest.raises(ckl.UserError, match="tokenizer is of a live model; .* has its own"):
+        ckl.probe(golden / "model", dataset, tokenizer=tokenizer)
 
 
 def test_the_tokenizer_of_a_live_model_may_be_a_folder(golden, dataset, evaluator, tmp_path):

@@ -255,9 +255,7 @@ def cutoff_sentences(results: Results) -> list[str]:
             )
         elif not _has_control(results):
             if math.isnan(line["p"]):
-                sentences.append(
-                    f"{name}: no slope is tested, which needs three points."
-                )
+                sentences.append(f"{name}: no slope is tested, which needs three points.")
             elif not line["low"] > 0:
                 sentences.append(f"{name}: no rise of perplexity with time is found.")
     return sentences
