@@ -5,6 +5,7 @@ configuration, a linen module and such a record, and a call of `architectures.re
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,11 @@ class VocabularyFiles:
 
     def holds(self, folder: Path) -> bool:
         """Whether a folder holds such a vocabulary."""
-        return self.is_in(folder) if self.is_in else self.path(folder).exists()
+        return self.is_in(folder) if self.is_in else os.path.lexists(self.path(folder))
 
     def path(self, folder: Path) -> Path:
         """The argument of `reader`: a file of `folder`, or `folder` itself."""
-        if self.instead and not (folder / self.file).exists():
+        if self.instead and not os.path.lexists(folder / self.file):
             return folder / self.instead
         return folder / self.file if self.file else folder
 

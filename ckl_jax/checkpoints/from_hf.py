@@ -8,6 +8,7 @@ PyTorch's `.bin` files are pickles: loading one can run any code it contains, so
 """
 
 import itertools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
       UserError: a file is missing or unreadable, or names or shapes do not fit the model.
     """
     folder = Path(folder)
-    if not (folder / "config.json").exists():
+    if not os.path.lexists(folder / "config.json"):
         raise UserError(
             f"{folder} has no config.json: give the folder of a Hugging Face model "
             f"({architectures.names('hugging_face')}), with config.json and model.safetensors in "
@@ -130,11 +131,11 @@ def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:
       UserError: no weights in a readable format.
     """
     folder = Path(folder)
-    if (folder / SINGLE).exists():
+    if os.path.lexists(folder / SINGLE):
         return SafetensorsState(dict.fromkeys(safetensors_names(folder / SINGLE), folder / SINGLE))
-    if (folder / INDEX).exists():
+    if os.path.lexists(folder / INDEX):
         return _sharded(folder)
-    if (folder / FLAX).exists():
+    if os.path.lexists(folder / FLAX):
         return _flax_state(folder / FLAX)
     pickles = sorted(p.name for p in folder.glob("*.bin"))
     if pickles:

@@ -6,6 +6,7 @@ what its parameters are called is in `hf_decoder_names`.
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -562,7 +563,7 @@ ARCHITECTURE = Architecture(
         reader=TokenizerVocabulary,
         files=("tokenizer.json", "generation_config.json", *TOKENIZER_SETTINGS),
         described="tokenizer.json",
-        is_in=lambda folder: (folder / "tokenizer.json").is_file(),
+        is_in=lambda folder: os.path.lexists(folder / "tokenizer.json"),
     ),
     gin_file="models/decoder.gin",
     includes_gin=True,

@@ -170,8 +170,9 @@ def _check_copies(state, embedding, copies, source):
     for name in sorted(copies & set(state) - {embedding}):
         if not np.array_equal(np.asarray(state[name]), np.asarray(state[embedding])):
             raise UserError(
-                f"{source} holds {name} with other values than {embedding}, but this model ties "
-                "them; check tie_word_embeddings in config.json."
+                f"{source} holds {name} with other values than {embedding}, but this model has one "
+                "table for both. If it is an output of its own, tie_word_embeddings in config.json "
+                "is false; models with several tables of input are not read."
             )
 
 

@@ -81,7 +81,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
         num_decoder_layers=settings.get("num_decoder_layers") or layers,
         mlp_activations=_FEED_FORWARDS[kind],
         dropout_rate=settings.get("dropout_rate", 0.1),
-        logits_via_embedding=_is_scaled(settings),
+        logits_via_embedding=_is_scaled(settings) and settings.get("tie_word_embeddings", True),
         relpos_buckets=settings.get("relative_attention_num_buckets", 32),
         relpos_max_distance=settings.get("relative_attention_max_distance", 128),
         relpos_per_layer=settings.get("model_type") == "umt5",
@@ -108,8 +108,12 @@ def with_output(
     """Adds `lm_head.weight` where transformers 5 left it out as a copy of the embedding.
 
     It does so when the two are equal, which a v1.1 model made by it starts with: tied, yet not
-    scaled. Here such a model gets an output of its own with the same values.
+    scaled. Here such a model gets an output of its own with the same values. The scale of one that
+    has its own goes into it.
     """
+    if OUTPUT in state and _is_scaled(settings) and not settings.get("tie_word_embeddings", True):
+        scaled = np.asarray(state[OUTPUT], np.float32) * np.float32(settings["d_model"] ** -0.5)
+        return collections.ChainMap({OUTPUT: scaled}, state)
     if _is_scaled(settings) or not settings.get("tie_word_embeddings", True) or OUTPUT in state:
         return state
     copies = [state[name] for name in (EMBEDDING, *_COPIES) if name in state]

@@ -93,7 +93,7 @@ def rows(
       documents: JSONL(.gz) with date, title and text, whose name becomes the task's; may be
         repeated.
       out: Folder for the tasks.
-      vocabulary: GPT-2's or BERT's folder, or a SentencePiece model.
+      vocabulary: GPT-2's or BERT's folder, a SentencePiece model, or a MODEL_DIR.
       length: Tokens of a row, at most; by default 512, or the positions of the model in the folder.
       pack: Pack several short documents into a row.
       legacy: Leave out the last row of long documents, as TemporalWiki's code did.
@@ -102,7 +102,7 @@ def rows(
     from ckl_jax.convert.gin_record import positions
     from ckl_jax.data.tasks.cached import CachedTask
     from ckl_jax.data.tasks.causal import prepare_rows
-    from ckl_jax.data.text.masked_vocabulary import open_vocabulary
+    from ckl_jax.data.text.vocabulary_copy import open_vocabulary
 
     sources = {Path(file).name.split(".")[0]: file for file in documents}
     if len(sources) < len(documents):
@@ -281,11 +281,11 @@ def dated(
 
     Args:
       documents: JSONL(.gz) of tokenised documents.
-      vocabulary: SentencePiece model, or GPT-2's folder.
+      vocabulary: SentencePiece model, GPT-2's folder, or a MODEL_DIR.
       out: Folder of the task.
     """
     from ckl_jax.data.tasks.dated_task import prepare_dated
-    from ckl_jax.data.text.masked_vocabulary import open_vocabulary
+    from ckl_jax.data.text.vocabulary_copy import open_vocabulary
 
     with ProgressLine() as progress:
         task = prepare_dated(

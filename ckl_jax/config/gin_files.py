@@ -39,7 +39,7 @@ def find_include(name: str, folders: Sequence[Path]) -> Path | None:
     """Returns the file that `include 'name'` refers to, or None."""
     for folder in folders:
         path = folder / os.path.expanduser(name)
-        if path.is_file():
+        if os.path.lexists(path) and not path.is_dir():
             return path
     return None
 

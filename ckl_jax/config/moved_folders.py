@@ -41,7 +41,7 @@ def translate(path: str | Path, text: str) -> str:
 
 def _has_moved(path: Path) -> bool:
     """Whether what was copied is no longer where it was, or something else lies there."""
-    if not path.is_file():
+    if not os.path.lexists(path):
         return False
     record = read_json_object(path)
     copies = record.get("copies")  # records of earlier versions have none
@@ -53,7 +53,7 @@ def _has_moved(path: Path) -> bool:
 
 def _differ(copy: Path, source: str) -> bool:
     try:
-        return os.path.isfile(copy) and not (
+        return os.path.lexists(copy) and not (
             os.path.isfile(source) and filecmp.cmp(copy, source, shallow=False)
         )
     except (OSError, ValueError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,9 +121,10 @@ def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:
 
 def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
     """Copies those of the files that exist; returns their names."""
-    existing = [file for file in candidates if file.is_file()]
+    existing = [file for file in candidates if os.path.lexists(file)]
     for file in existing:
-        files.write_file(folder / file.name, file.read_bytes())
+        with files.os_errors(file, "read"):
+            files.write_file(folder / file.name, file.read_bytes())
     return [file.name for file in existing]
 
 
@@ -315,9 +317,9 @@ def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]
                 "or with the right one."
             )
     names = dict.fromkeys((*files_of.files, *_TOKENIZER))
-    there = [beside / name for name in names if (beside / name).is_file()]
+    there = [beside / name for name in names if os.path.lexists(beside / name)]
     own = Path(str(found.parent))
-    return there or [own / name for name in files_of.files if (own / name).is_file()]
+    return there or [own / name for name in files_of.files if os.path.lexists(own / name)]
 
 
 def adapter_scale(checkpoint: str, given: float | None) -> float:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -60,7 +61,7 @@ def open_model(
       UserError: it is none of these, or the checkpoint does not fit the model.
     """
     folder = locate(model)
-    if (folder / _HUGGING_FACE).exists():
+    if os.path.lexists(folder / _HUGGING_FACE):
         compile_cache.enable()  # a gin run enables it itself
         # float32 unless set otherwise: with bfloat16 scores of close options become equal.
         built, params = from_hf.open_model(folder, **({"dtype": dtype} if dtype else {}))
@@ -100,7 +101,7 @@ def locate(model: str) -> Path:
       UserError: there is none, or it has no model.
     """
     folder = Path(folder_of(model))
-    if (folder / _HUGGING_FACE).exists():
+    if os.path.lexists(folder / _HUGGING_FACE):
         return folder
     if not folder.exists() and not is_remote(model):
         raise UserError(
@@ -146,9 +147,9 @@ def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
     from ckl_jax.config import gin_config
 
     job = _bundled(JOB)
-    if (run / "config.gin").exists():
+    if os.path.lexists(run / "config.gin"):
         return [str(run / "config.gin"), job]
-    if (run / "model.gin").exists():
+    if os.path.lexists(run / "model.gin"):
         path = str(run / "model.gin")
         # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
         # architecture's own gin file builds it.

@@ -145,6 +145,16 @@ def test_an_output_that_transformers_5_left_out_is_the_embedding(tmp_path):
         load_hf(tmp_path)
 
 
+def test_the_scale_of_an_output_of_its_own_goes_into_it(tmp_path):
+    params = make(GATED)
+    write(tmp_path, params_to_hf(params, GATED), GATED, scale_decoder_outputs=True)
+    config, found = load_hf(tmp_path)
+    assert config == GATED
+    kernels = (of["decoder"].pop("logits_dense")["kernel"] for of in (found, params))
+    np.testing.assert_allclose(next(kernels), next(kernels) * GATED.emb_dim**-0.5, rtol=1e-6)
+    assert_same(found, params)
+
+
 def test_a_umt5_that_does_not_say_whether_it_is_scaled_is_refused():
     umt5 = config_to_hf(dataclasses.replace(GATED, relpos_per_layer=True))
     umt5 |= {"tie_word_embeddings": True}

@@ -166,30 +166,34 @@ def test_an_archive_that_claims_too_much_is_not_read(content, told, tmp_path, ca
 
 
 # A command, and the one of its inputs that is a pipe. In capitals: what the command reads.
-PIPES = {
-    "data clean --documents DOCUMENTS --out OUT/c.jsonl": "DOCUMENTS",
-    "data rows --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "VOCABULARY",
-    "data benchmark --facts CKL/facts.jsonl --dates 2019-06-01 2020-01-01 --out OUT": (
-        "CKL/facts.jsonl"
+PIPES = [
+    ("data clean --documents DOCUMENTS --out OUT/c.jsonl", "DOCUMENTS"),
+    ("data rows --documents DOCUMENTS --vocabulary VOCABULARY --out OUT", "VOCABULARY"),
+    (
+        "data benchmark --facts CKL/facts.jsonl --dates 2019-06-01 2020-01-01 --out OUT",
+        "CKL/facts.jsonl",
     ),
-    "data review CKL --out OUT/r.html": "CKL/invariantLAMA.csv",
-    "import-hf --model HF --out OUT": "HF/model.safetensors",
-    "export-hf --model RUN --like HF/config.json --out OUT": "HF/config.json",
-}
+    ("data review CKL --out OUT/r.html", "CKL/invariantLAMA.csv"),
+    ("import-hf --model HF --out OUT", "HF/model.safetensors"),
+    ("import-hf --model HF --out OUT", "HF/tokenizer.json"),
+    ("export-hf --model RUN --like HF/config.json --out OUT", "HF/config.json"),
+    ("probe bear --model RUN --dataset QUIZ --out OUT", "RUN/vocabulary.json"),
+    ("probe bear --model RUN --dataset QUIZ --out OUT", "RUN/config.gin"),
+]
 
 
-@pytest.mark.parametrize("command", PIPES)
-def test_a_pipe_is_refused(command, tiny, golden, tmp_path, capsys):
+@pytest.mark.parametrize("command, file", PIPES)
+def test_a_pipe_is_refused(command, file, tiny, golden, tmp_path, capsys):
     """One that nobody writes to, which would be waited for for ever."""
     vocabulary = tiny.root / "world" / "prepared" / "vocabulary.model"
     sources = {"HF": golden / "model", "RUN": tiny.root / "initial", "CKL": tiny.probes}
-    sources |= {"VOCABULARY": vocabulary}
+    sources |= {"VOCABULARY": vocabulary, "QUIZ": golden / "dataset"}
     documents, out = tmp_path / "DOCUMENTS", tmp_path / "out"
     documents.write_text(GOOD)
     for name, path in sources.items():
         if name in command:
             (shutil.copytree if path.is_dir() else shutil.copyfile)(path, tmp_path / name)
-    pipe = tmp_path / PIPES[command]
+    pipe = tmp_path / file
     pipe.unlink()
     os.mkfifo(pipe)
     names = "|".join((*sources, "DOCUMENTS"))

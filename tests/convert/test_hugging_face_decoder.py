@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,15 @@ def test_a_model_has_a_row_for_each_token_of_a_text(tmp_path):
     tokenizer["added_tokens"].append({"id": 299, "content": last, "special": True, **added})
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert open_model(tmp_path)[0].config.vocab_size == 299
+
+
+@pytest.mark.parametrize("put", [Path.mkdir, lambda path: path.symlink_to(path)])
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_what_is_no_file_does_not_count_as_absent(name, put, hf, tmp_path, capsys):
+    (hf / name).unlink()
+    put(hf / name)
+    assert main(["import-hf", "--model", str(hf), "--out", str(tmp_path / "out")]) == 2
+    assert str(hf / name) in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("method", ["lora", pytest.param("vanilla", marks=pytest.mark.slow)])

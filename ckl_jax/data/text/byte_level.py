@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         self._is_byte_level = _is_byte_level(self.tokenizer)
         folder = Path(self.files[0]).parent
         names, ids = (_settings(folder / name) for name in (_CONFIG, _GENERATION))
-        self.files += [folder / n for n in (_CONFIG, _GENERATION) if (folder / n).is_file()]
+        self.files += [folder / n for n in (_CONFIG, _GENERATION) if lexists(folder / n)]
         self.bos_id, self.eos_id, self.pad_id = (
             self._special(names, ids, kind) for kind in ("bos", "eos", "pad")
         )
@@ -275,7 +276,7 @@ class SpanVocabulary(TokenizerVocabulary):
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    return read_json_object(path) if path.is_file() else {}
+    return read_json_object(path) if lexists(path) else {}
 
 
 def _is_byte_level(tokenizer: Any) -> bool:
@@ -317,7 +318,7 @@ def open_vocabulary(path: str | os.PathLike) -> Vocabulary | ByteLevelVocabulary
 def is_byte_level(folder: str | os.PathLike) -> bool:
     """Whether a folder holds the files of such a vocabulary."""
     names = [(_WHOLE,), *_PAIRS]
-    return any(all((Path(folder) / name).is_file() for name in some) for some in names)
+    return any(all(lexists(Path(folder) / name) for name in some) for some in names)
 
 
 @contextlib.contextmanager
@@ -338,18 +339,20 @@ def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
     with if_missing("This vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."):
         from tokenizers import Tokenizer
     folder = path if path.is_dir() else path.parent
-    whole = path if path.is_file() and path.name not in dict(_PAIRS) else folder / _WHOLE
-    if whole.is_file():
+    given = folder != path and lexists(path) and path.name not in dict(_PAIRS)
+    whole = path if given else folder / _WHOLE
+    # What is there and cannot be read is not taken for absent.
+    if lexists(whole):
         files = [whole]
     else:
         pairs = ([folder / a, folder / b] for a, b in _PAIRS)
-        files = next((pair for pair in pairs if all(f.is_file() for f in pair)), [])
+        files = next((pair for pair in pairs if all(map(lexists, pair))), [])
     if not files:
         raise UserError(
             f"There is no vocabulary in {path}: give the folder of tokenizer.json, or of "
             "vocab.json and merges.txt."
         )
-    with os_errors(files[0], "read"):
+    with os_errors(files[0], "read"), os_errors(files[-1], "read"):
         try:
             if len(files) == 1:
                 return Tokenizer.from_file(str(files[0])), files

@@ -132,7 +132,7 @@ class ByteVocabulary:
 def is_byte_vocabulary(folder: str | os.PathLike) -> bool:
     """Whether a folder is that of a ByT5."""
     file = Path(folder) / CONFIG
-    return file.is_file() and read_json_object(file).get("tokenizer_class") == _CLASS
+    return os.path.lexists(file) and read_json_object(file).get("tokenizer_class") == _CLASS
 
 
 def _count(settings: dict) -> int:

@@ -6,6 +6,7 @@ or `vocab.json` and `merges.txt`).
 
 import os
 from collections.abc import Iterable, Sequence
+from os.path import lexists
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,7 +95,7 @@ class MaskedVocabulary(ByteLevelVocabulary):
 def is_masked_vocabulary(folder: str | os.PathLike) -> bool:
     """Whether a folder holds the files of such a vocabulary."""
     names = ("tokenizer.json", _WORDS, "merges.txt")
-    return any((Path(folder) / name).is_file() for name in names)
+    return any(lexists(Path(folder) / name) for name in names)
 
 
 def train_word_pieces(
@@ -140,7 +141,7 @@ def open_vocabulary(path: str | os.PathLike) -> Any:
 
 def _load(path: Path) -> tuple[Any, list[Path]]:
     words = path if path.name == _WORDS else path / _WORDS
-    if words.is_file() and not (path / "tokenizer.json").is_file():
+    if lexists(words) and not lexists(path / "tokenizer.json"):
         return _word_pieces(words), [words]
     tokenizer, files = load_tokenizer(path)
     if len(files) > 1:
@@ -151,7 +152,7 @@ def _load(path: Path) -> tuple[Any, list[Path]]:
 def _word_pieces(path: Path) -> Any:
     """BERT's tokenizer out of its list of tokens; `tokenizer_config.json` says what case is."""
     settings = {}
-    if (beside := path.with_name("tokenizer_config.json")).is_file():
+    if lexists(beside := path.with_name("tokenizer_config.json")):
         settings = read_json_object(beside)
     pieces = read_text(path).splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}

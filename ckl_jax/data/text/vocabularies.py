@@ -183,7 +183,7 @@ def _read_model(path: str) -> Any:
 
     if path.endswith(".json"):
         return _from_tokenizer(path)
-    if not Path(path).exists():
+    if not os.path.lexists(path):
         raise UserError(
             f"There is no vocabulary {path}; give a SentencePiece model: T5's own spiece.model, or "
             "the vocabulary.model that `ckl data prepare` makes."

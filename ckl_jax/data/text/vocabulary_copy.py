@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.data.text import masked_vocabulary
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary, SpanVocabulary, TokenizerVocabulary
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
@@ -49,6 +50,17 @@ def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:
                 write_file(target, model_bytes(str(source)) if made else source.read_bytes())
     record = {"reader": reader.__name__, "arguments": arguments, "copied_from": os.fspath(path)}
     write_json(Path(folder) / RECORD, record | {"copies": copies})
+
+
+def open_vocabulary(path: str | os.PathLike) -> Any:
+    """A vocabulary by its files, or the copy in a model's folder.
+
+    Raises:
+      UserError: see `open_copy` and `masked_vocabulary.open_vocabulary`.
+    """
+    if os.path.lexists(Path(path) / RECORD):
+        return open_copy(os.fspath(path))
+    return masked_vocabulary.open_vocabulary(path)
 
 
 def open_copy(folder: str) -> Any:

@@ -21,7 +21,7 @@ from ckl_jax.data.text.spans import (
 )
 from ckl_jax.data.text.taggers import HeuristicFinder, find_dates, make_finder
 from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
-from ckl_jax.data.text.vocabulary_copy import open_copy, save_copy
+from ckl_jax.data.text.vocabulary_copy import open_copy, open_vocabulary, save_copy
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json
 from tests.real_data import shared_data
@@ -398,6 +398,7 @@ def test_chunks_end_at_sentences_and_fit():
 )
 def test_a_record_of_a_stranger_s_copy_is_checked(record, said, vocabulary, tmp_path):
     save_copy(vocabulary, tmp_path)
+    assert open_vocabulary(tmp_path).digest == vocabulary.digest
     write_json(tmp_path / "vocabulary.json", record)
     with pytest.raises(UserError, match=said):
         open_copy(str(tmp_path))
