@@ -123,6 +123,7 @@ def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
     """Copies those of the files that exist; returns their names."""
     existing = [file for file in candidates if os.path.lexists(file)]
     for file in existing:
+        files.refuse_pipe(file)
         with files.os_errors(file, "read"):
             files.write_file(folder / file.name, file.read_bytes())
     return [file.name for file in existing]

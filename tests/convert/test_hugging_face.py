@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 
 import numpy as np
@@ -14,7 +15,9 @@ from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import t5x
 from ckl_jax.cli.ckl import main
+from ckl_jax.convert.hugging_face import copy
 from ckl_jax.data.text.vocabularies import train_vocabulary
+from ckl_jax.errors import UserError
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten
 from tests.helpers import (
@@ -297,3 +300,9 @@ def test_the_tokenizer_goes_out_with_the_weights(hf, tmp_path, capsys):
     alone = tmp_path / "alone"
     assert main([*argv[:4], str(alone), "--like", str(hf / "config.json")]) == 0
     assert (alone / "spiece.model").read_bytes() == (back / "spiece.model").read_bytes()
+
+
+def test_a_pipe_among_the_tokenizer_files_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(UserError, match="tokenizer.json: it is a pipe"):
+        copy([tmp_path / "tokenizer.json"], tmp_path / "out")
