@@ -96,7 +96,7 @@ def params_from_hf(
     for entry in table:
         # One array at a time: the state dict may be lazy.
         value = np.asarray(state[names.get(entry.name, entry.name)])
-        if value.dtype.kind in "biu":
+        if value.dtype.kind not in "fV":  # V: bfloat16 and float8, which NumPy does not know
             raise UserError(
                 f"{source} holds {entry.name} as {value.dtype}: only floating-point weights can be "
                 "imported; save the model in float32 or bfloat16."

@@ -81,9 +81,9 @@ def diffsets(
 
 
 def _part(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if not match or int(match[1]) >= int(match[2]):
-        raise UserError(f"--shard is {text!r}; give I/N with 0 <= I < N, such as 0/8.")
+        raise UserError(f"--shard is {text[:40]!r}; give I/N with 0 <= I < N, such as 0/8.")
     return int(match[1]), int(match[2])
 
 

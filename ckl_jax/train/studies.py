@@ -109,9 +109,10 @@ def open_study(
 ) -> Iterator[Study]:
     """Context manager that creates and locks the folder of a study.
 
-    The settings are kept in the folder. Bindings may change as long as there are no results: some
-    values fail only in a training. So may snapshots, of which one may turn out to be damaged. On a
-    CPU, trainings use what others compiled, until the block ends.
+    The settings are kept in the folder. All may change as long as nothing was made, and bindings as
+    long as there are no results: some values fail only in a training. So may snapshots, of which
+    one may turn out to be damaged. On a CPU, trainings use what others compiled, until the block
+    ends.
 
     Args:
       settings: of the study.
@@ -165,7 +166,8 @@ def check_record(
             for k in settings
             if settings[k] != before.get(k) and not may_become(k, before.get(k), settings[k])
         ]
-        if set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*")):
+        made = {p.name for p in path.parent.iterdir()} - {record, processes.LOCK}
+        if not made or (set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*"))):
             different = []
         if different:
             name = different[0]

@@ -91,6 +91,7 @@ def test_dumps_to_diffset_to_probes(world, tmp_path, capsys):
     "flags, expected",
     [
         (("--shard", "3/2"), "--shard is '3/2'; give I/N"),
+        (("--shard", "1" * 6000 + "/2"), f"--shard is '{'1' * 40}'; give I/N"),
         (("--workers", "-1"), "--workers is -1"),
         (("--namespaces", "a"), "--namespaces is 'a'"),
         (("--shards", "-2"), "--shards is -2"),

@@ -1,6 +1,7 @@
 """Files that are broken on purpose: one sentence that names file and line, and no output."""
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -203,9 +204,9 @@ def test_a_pipe_is_refused(command, file, tiny, golden, tmp_path, capsys):
     assert not [path for path in out.rglob("*") if path.is_file()]
 
 
-def integers(weights):
+def of_type(dtype, weights):
     name = next(name for name in weights if name.endswith("ln_f.weight"))
-    weights[name] = weights[name].astype(np.int32)
+    weights[name] = weights[name].astype(dtype)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,10 @@ def integers(weights):
         ({"vocab_size": 10**30}, "is 1000000000000000000000000000000; give 2,147,483,647 or less"),
         ({"n_embd": True}, "n_embd of config.json is True; give a whole number"),
         ({"model_type": ["gpt2"]}, "model_type"),
-        (integers, "as int32: only floating-point weights can be imported"),
+        *[
+            (functools.partial(of_type, t), f"as {t}: only floating-point weights can be imported")
+            for t in ("int32", "complex64")
+        ],
         ("--vocab-size=99999999999999", "give at most 1,000,000 more"),
         (f"--vocab-size={'9' * 30}", "give a number of at most 18 digits"),
         (f"--vocab-size={'9_' * 30}9", "--vocab-size is 9999999999"),

@@ -37,7 +37,10 @@ def test_only_some_settings_may_change(tmp_path, capsys):
             study.step("Report")
             return study.done(tmp_path / "report.html")
 
-    assert run() == run(methods=("b",), jobs=3) == run(months=3) == tmp_path / "report.html"
+    run(seed=1)  # nothing was made
+    assert run() == tmp_path / "report.html"
+    (tmp_path / "data").mkdir()
+    assert run(methods=("b",), jobs=3) == run(months=3) == tmp_path / "report.html"
     assert capsys.readouterr().out.startswith("1. Data\n2. Report\nDone in 0 s: ")
     run(months=3, bindings=("EPOCHS = 2",))  # nothing is trained yet
     (tmp_path / "model" / "checkpoint_1").mkdir(parents=True)

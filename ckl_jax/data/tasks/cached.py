@@ -26,6 +26,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, os_errors, parents_of, parse_json, sha256, write_json
 
 FORMAT = 1
+_DTYPES = ("<u2", "<u4")  # of token ids
 Row = Mapping[str, Sequence[int]]
 _FLUSH_ROWS = 8192
 _HASHED_BYTES = 1 << 28  # larger files take more than a moment
@@ -108,7 +109,7 @@ def write_cached(
       UserError: there are no rows, or the folder cannot be written.
     """
     directory = Path(directory)
-    dtype = np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
+    dtype = np.dtype(_DTYPES[vocab_size > 2**16])
     with parents_of(directory):
         with os_errors(directory):
             work = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
@@ -172,6 +173,11 @@ def _has_row(offsets: Path) -> bool:
         return f.read(8) == bytes(8) and offsets.stat().st_size % 8 == 0
 
 
+_HASHES = {"tokens": str, "offsets": str}
+_ENTRY = {"dtype": str, "bytes": dict.fromkeys(_HASHES, int), "sha256": _HASHES}
+_KINDS = {"rows": int, "eos_id": int, "meta": dict, "features": {"*": _ENTRY}}
+
+
 def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
     """Returns the manifest of a complete cached task, or None if there is none."""
     path = Path(directory) / "manifest.json"
@@ -183,8 +189,13 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
         raise UserError(f"Cannot read {path} ({e}); delete the folder and cache it again.") from e
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}; cache the task again.")
-    if not isinstance(manifest.get("features"), dict):
-        raise UserError(f"{path} is not the manifest of a cached task; name a folder that is one.")
+    do = "delete the folder and cache the task again"
+    checks.require_fields(str(path), manifest, _KINDS, do)
+    sizes = {entry["bytes"]["offsets"] for entry in manifest["features"].values()}
+    if sizes != {8 * (manifest["rows"] + 1)}:
+        raise UserError(f"{path}: the field 'rows' is not the number of offsets; {do}.")
+    if unknown := {e["dtype"] for e in manifest["features"].values()} - set(_DTYPES):
+        raise UserError(f"{path}: a dtype is {min(unknown)!r}, none of {_DTYPES}; {do}.")
     return manifest
 
 

@@ -1,6 +1,7 @@
 """Settings of `ckl probe bear` and `ckl stream`."""
 
 import dataclasses
+import re
 from typing import Annotated, Literal
 
 from tyro.conf import Suppress, arg
@@ -18,8 +19,8 @@ SCHEMES = ("within_word_l2r", "original", "sentence_l2r", "answer_l2r+word_l2r")
 
 def _templates(words: list[str]) -> tuple[int, ...] | None:
     numbers = words[0].split(",")
-    if words[0] != "all" and not all(number.strip().isdigit() for number in numbers):
-        raise ValueError(f"{words[0]!r}; give numbers from 0, such as 0,2, or all")
+    if words[0] != "all" and not all(re.fullmatch(r"\d{1,9}", n.strip()) for n in numbers):
+        raise ValueError(f"{words[0][:40]!r}; give numbers from 0, such as 0,2, or all")
     return None if words[0] == "all" else tuple(map(int, numbers))
 
 

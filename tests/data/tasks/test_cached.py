@@ -1,3 +1,4 @@
+import itertools
 import json
 from pathlib import Path
 
@@ -174,5 +175,24 @@ def test_a_folder_beside_does_not_stand_for_a_task(tmp_path, monkeypatch):
 
 def test_a_manifest_of_something_else_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text('{"format": 1, "facts": 3}')
-    with pytest.raises(UserError, match="is not the manifest of a cached task"):
+    with pytest.raises(UserError, match="manifest.json: the field 'rows' is missing; delete"):
+        CachedTask.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *itertools.product(("rows",), (4, 2, -1, "3", None, 10**30)),
+        *itertools.product(("eos_id",), (None, "1", [1])),
+        ("meta", []),
+        ("dtype", "<f4"),
+        ("dtype", "x"),
+        ("bytes", 3),
+    ],
+)
+def test_a_damaged_manifest_is_named(tmp_path, field, value):
+    manifest = write_cached(tmp_path, [{"inputs": [5, 1], "targets": [6, 1]}] * 3)
+    (manifest if field in manifest else manifest["features"]["inputs"])[field] = value
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"manifest.json: (the field|a dtype is) .*; delete"):
         CachedTask.open(tmp_path)

@@ -126,6 +126,11 @@ def write_nondiffset(
                 yield Document(document.id, document.date, document.title, text, document.url)
         if not counts["pages"]:
             raise UserError(f"{os.fspath(snapshot)} has no page; give the snapshot of a dump.")
+        if not counts["whole"] + counts["cut"]:
+            raise UserError(
+                f"Nothing is left to write: of {counts['pages']:,} pages of {os.fspath(snapshot)} "
+                f"{counts['drawn']:,} were drawn (--fraction), and the diffset has all their text."
+            )
 
     write_documents(out, documents())
     return counts

@@ -105,3 +105,8 @@ def test_a_fraction_is_drawn_and_streams_out_of_order_are_refused(built, capsys)
         write_nondiffset(backwards, folder / "diff", folder / "no.jsonl")
     assert ckl.main(["data", "nondiffset", *argv, "--out", f"{out}2", "--fraction", "2"]) == 2
     assert "fraction is 2.0; give a number in (0, 1]" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"Nothing is left to write: .* 0 were drawn \(--fraction"):
+        write_nondiffset(snapshot, folder / "diff", folder / "none.jsonl", fraction=1e-9)
+    with pytest.raises(UserError, match="Nothing is left to write"):
+        write_nondiffset(snapshot, folder / "whole", folder / "none.jsonl")
+    assert not (folder / "none.jsonl").exists()
