@@ -45,22 +45,24 @@ def check_best(
     """
     if best is None:
         return
-    of_training = best.metric.startswith("train/")
-    if of_training and best.patience is not None:
+
+    def is_of(names: Sequence[str]) -> bool:
+        starts = tuple(name for name in names if name.endswith("/"))
+        return best.metric in names or best.metric.startswith(starts)
+
+    trained = [f"train/{name}" for name in metrics.names]
+    if is_of(trained) and best.patience is not None:
         raise UserError(
             f"KeepBest.metric is {best.metric!r}, a number of training, but a training is ended by "
             "those of evaluations alone: set PATIENCE to None, or give one of those."
         )
     own = [getattr(e, "splits", getattr(e, "names", None)) for e in evaluations]
-    if None in own and not of_training:
+    if None in own and not best.metric.startswith("train/"):
         return
     splits = [f"inference_eval/{name}" for name in (probes.names if probes else ())]
     splits += [split for each in own for split in each or ()]
-    trained = [f"train/{name}" for name in metrics.names if best.patience is None]
-    if not any(
-        best.metric.startswith(name) if name.endswith("/") else best.metric == name
-        for name in [*(f"{split}/" for split in splits), *trained]
-    ):
+    trained = trained if best.patience is None else []
+    if not is_of([*(f"{split}/" for split in splits), *trained]):
         score = best.metric.rpartition("/")[2]
         there = ", ".join([*splits, *["train"] * bool(trained)])
         there = f"those of {there}" if there else "none, for nothing is evaluated"

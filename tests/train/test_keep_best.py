@@ -46,6 +46,8 @@ def test_the_best_by_a_number_of_training_needs_no_evaluation():
     check_best(KeepBest("train/non_padding_fraction/decoder"), None, (), T5XMetrics())
     with pytest.raises(UserError, match="'train/loss', a number of training.* set PATIENCE to No"):
         check_best(KeepBest("train/loss", patience=2), None, (), StepMetrics())
+    with pytest.raises(UserError, match="'train/nosuch', which no evaluation has"):
+        check_best(KeepBest("train/nosuch", patience=2), None, (), StepMetrics())
     # Of an evaluation without `names` it is not known what it evaluates.
     for metric, evaluations in (("em", ()), ("train/lossy", ()), ("train/lossy", (object(),))):
         with pytest.raises(UserError, match=f"'{metric}', which no evaluation has"):
