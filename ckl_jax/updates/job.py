@@ -22,7 +22,7 @@ import numpy as np
 from ckl_jax import __version__, files
 from ckl_jax.analysis import gate, labels
 from ckl_jax.checkpoints import architectures
-from ckl_jax.checkpoints.from_hf import read_config
+from ckl_jax.checkpoints.from_hf import check_rows, read_config
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.data import watching
 from ckl_jax.data.buckets import hash64
@@ -146,11 +146,13 @@ def _require_model(folder: Path) -> Any:
         raise UserError(f"{folder} has no config.json; give a folder or name of Hugging Face's.")
     config = read_config(folder / "config.json")
     architecture = architectures.of_config(config)
-    if architecture.vocabulary.open(folder) is None:
+    vocabulary = architecture.vocabulary.open(folder)
+    if vocabulary is None:
         raise UserError(
             f"There is no {architecture.vocabulary.described} in {folder}: text cannot be cut into "
             "tokens without the model's tokenizer."
         )
+    check_rows(vocabulary, config.vocab_size)
     if issubclass(architecture.model, MaskedModel):
         raise UserError(
             f"{folder} is a masked model, which `ckl update` does not train; give a T5 or a "

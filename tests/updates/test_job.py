@@ -1,6 +1,7 @@
 """Whole updates of tiny models, by the command."""
 
 import json
+import re
 import shutil
 from unittest.mock import Mock
 
@@ -353,6 +354,7 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     [
         ([], "give the --model to begin with"),
         (["--model=missing/x"], "There is no folder missing/x"),
+        (["--model=SMALL"], "has 300 ids, sentinels included, but config.json has a vocab_size of"),
         (["--model=LLAMA", "--method=lorra"], "--method lorra: there are"),
         (["--model=LLAMA", "--method=vanilla", "--adapter"], "vanilla adds no adapters"),
         (["--model=LLAMA", "--method=k_adapter_k2"], "k_adapter_k2 trains a side network"),
@@ -365,7 +367,11 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     ],
 )
 def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys):
-    argv = [a.replace("LLAMA", str(llama)) for a in argv]
+    config = json.loads((llama / "config.json").read_text())
+    shutil.copytree(llama, tmp_path / "small")
+    (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
+    places = {"LLAMA": llama, "SMALL": tmp_path / "small"}
+    argv = [re.sub("LLAMA|SMALL", lambda found: str(places[found[0]]), a) for a in argv]
     assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
     assert message in capsys.readouterr().err
 

@@ -196,6 +196,9 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
         raise UserError(f"{path}: the field 'rows' is not the number of offsets; {do}.")
     if unknown := {e["dtype"] for e in manifest["features"].values()} - set(_DTYPES):
         raise UserError(f"{path}: a dtype is {min(unknown)!r}, none of {_DTYPES}; {do}.")
+    largest = min((np.iinfo(e["dtype"]).max for e in manifest["features"].values()), default=0)
+    if not 0 <= manifest["eos_id"] <= largest:
+        raise UserError(f"{path}: the field 'eos_id' is not the id of a token; {do}.")
     return manifest
 
 

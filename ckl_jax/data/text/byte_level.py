@@ -362,7 +362,7 @@ def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
         except BaseException as e:  # see `tokenizing`
             if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
                 raise
-            raise UserError(f"{files[0]} is not a byte-level vocabulary: {e}.") from e
+            raise UserError(f"{files[0]} cannot be read as a vocabulary: {e}.") from e
 
 
 def _from_pair(vocab: Path, merges: Path) -> Any:

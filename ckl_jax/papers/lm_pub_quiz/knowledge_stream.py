@@ -64,9 +64,10 @@ def _check(stream: Stream) -> None:
     if stream.model:
         with files.os_errors(stream.documents, "read"), open(stream.documents, "rb"):
             pass
-        # Both raise a UserError if the path is wrong; their results are not needed yet.
+        # All raise a UserError if the path is wrong; their results are not needed yet.
         find_checkpoint(stream.model)
         Dataset.from_path(stream.dataset)
+        _vocabulary(Path(stream.model))
 
 
 def _dataset(stream: Stream) -> str:
@@ -135,12 +136,16 @@ def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None
         # `write_documents` writes atomically: a file that is there is complete.
         if not sources[name].exists():
             write_documents(sources[name], documents)
+    # 512 is what BERT's position embeddings allow.
+    length = 512 if stream.model else _LENGTH
+    prepare_rows(sources, stream.root / "rows", _vocabulary(model), length, marks=not stream.model)
+
+
+def _vocabulary(model: Path) -> MaskedVocabulary:
     vocabulary = open_vocabulary(model)
     if not isinstance(vocabulary, MaskedVocabulary):
         raise UserError(f"{model} is not a BERT or RoBERTa; `ckl stream` trains masked models.")
-    # 512 is what BERT's position embeddings allow.
-    length = 512 if stream.model else _LENGTH
-    prepare_rows(sources, stream.root / "rows", vocabulary, length, marks=not stream.model)
+    return vocabulary
 
 
 def _trainings(stream: Stream, model: Path) -> list[Training]:

@@ -183,7 +183,7 @@ def test_a_manifest_of_something_else_is_refused(tmp_path):
     ("field", "value"),
     [
         *itertools.product(("rows",), (4, 2, -1, "3", None, 10**30)),
-        *itertools.product(("eos_id",), (None, "1", [1])),
+        *itertools.product(("eos_id",), (None, "1", [1], -1, 10**30, 10**9)),
         ("meta", []),
         ("dtype", "<f4"),
         ("dtype", "x"),

@@ -67,7 +67,7 @@ def test_what_is_no_vocabulary_is_named(tmp_path):
     with pytest.raises(UserError, match="no vocabulary in"):
         ByteLevelVocabulary(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(UserError, match="tokenizer.json is not a byte-level vocabulary"):
+    with pytest.raises(UserError, match="tokenizer.json cannot be read as a vocabulary"):
         ByteLevelVocabulary(tmp_path)
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_vocabulary_is_named(tmp_path):
         ({}, {"eos_token": None}, "name it as eos_token of tokenizer_config.json"),
         ({}, {"bos_token": "nope"}, "bos_token of tokenizer_config.json is 'nope', which is none"),
         ({}, {"eos_token": "nope"}, "which is none of the tokens; give one of them.$"),
-        ({"continuing_subword_prefix": "##x"}, {}, "The tokenizer of .* fails|not a byte-level"),
+        ({"continuing_subword_prefix": "##x"}, {}, "The tokenizer of .* fails|cannot be read"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_is_named(model, config, said, tmp_path):

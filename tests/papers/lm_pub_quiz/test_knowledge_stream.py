@@ -7,8 +7,10 @@ import pytest
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz import knowledge_stream
 from ckl_jax.papers.lm_pub_quiz.analysis import trajectories
 from ckl_jax.papers.lm_pub_quiz.knowledge_stream import Stream
+from tests.parity.ranked import unpack
 
 
 def test_scores_are_relative_to_the_first():
@@ -41,6 +43,17 @@ def test_a_file_that_is_not_there_leaves_nothing(tmp_path, capsys):
     given = ["--model", str(tmp_path), "--documents", "nowhere.jsonl", "--dataset", str(tmp_path)]
     assert main(["stream", "--out", str(out), *given]) == 2 and not out.exists()
     assert "nowhere.jsonl" in capsys.readouterr().err
+
+
+def test_another_kind_of_model_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(knowledge_stream, "find_checkpoint", lambda path: path)
+    golden, out = unpack("lm_pub_quiz.zip", tmp_path / "golden"), tmp_path / "out"
+    (tmp_path / "news.jsonl").write_text("")
+    places = {"model": "model", "documents": "../news.jsonl", "dataset": "dataset"}
+    stream = Stream(out=str(out), **{name: str(golden / at) for name, at in places.items()})
+    with pytest.raises(UserError, match="model is not a BERT or RoBERTa"):
+        knowledge_stream.run(stream)
+    assert not out.exists()
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def write_nondiffset(
         if not counts["whole"] + counts["cut"]:
             raise UserError(
                 f"Nothing is left to write: of {counts['pages']:,} pages of {os.fspath(snapshot)} "
-                f"{counts['drawn']:,} were drawn (--fraction), and the diffset has all their text."
+                f"{counts['drawn']:,} were drawn (--fraction), with no text beside the diffset's."
             )
 
     write_documents(out, documents())
