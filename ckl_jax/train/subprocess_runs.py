@@ -196,7 +196,7 @@ def run_all(
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     jobs = min(jobs or cores * 3 // 2, len(trainings))
-    environment = {**(environment or {}), **({_THREADS: "1"} if 1 < jobs else {})}
+    environment = {**(environment or {}), **({_THREADS: "1"} if jobs > 1 else {})}
     for training in trainings:
         training.tidy()  # what was stopped just before it was
     waiting = [t for t in trainings if not t.is_done]
