@@ -181,7 +181,7 @@ def test_periods_in_which_the_gap_grows_are_counted(tmp_path):
 def test_a_folder_from_before_there_were_languages_goes_on(tmp_path):
     gap = Gap(out=str(tmp_path / "out"), size="tiny")
     with study.opened(gap):
-        pass
+        (gap.root / "data").mkdir()
     record = gap.root / study.RECORD
     kept = json.loads(record.read_text())
     assert kept.pop("language") == "en"
