@@ -173,9 +173,9 @@ def _has_row(offsets: Path) -> bool:
         return f.read(8) == bytes(8) and offsets.stat().st_size % 8 == 0
 
 
-_HASHES = {"tokens": str, "offsets": str}
-_ENTRY = {"dtype": str, "bytes": dict.fromkeys(_HASHES, int), "sha256": _HASHES}
-_KINDS = {"rows": int, "eos_id": int, "meta": dict, "features": {"*": _ENTRY}}
+_OF_FILES = {"tokens": str, "offsets": str}
+_ENTRY = {"dtype": str, "bytes": dict.fromkeys(_OF_FILES, int), "sha256": _OF_FILES}
+_FIELDS = {"rows": int, "eos_id": int, "meta": dict, "features": {"*": _ENTRY}}
 
 
 def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
@@ -189,16 +189,17 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
         raise UserError(f"Cannot read {path} ({e}); delete the folder and cache it again.") from e
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}; cache the task again.")
+    if not isinstance(manifest.get("features"), dict):
+        raise UserError(f"{path} is not the manifest of a cached task; name a folder that is one.")
     do = "delete the folder and cache the task again"
-    checks.require_fields(str(path), manifest, _KINDS, do)
-    sizes = {entry["bytes"]["offsets"] for entry in manifest["features"].values()}
-    if sizes != {8 * (manifest["rows"] + 1)}:
-        raise UserError(f"{path}: the field 'rows' is not the number of offsets; {do}.")
-    if unknown := {e["dtype"] for e in manifest["features"].values()} - set(_DTYPES):
-        raise UserError(f"{path}: a dtype is {min(unknown)!r}, none of {_DTYPES}; {do}.")
-    largest = min((np.iinfo(e["dtype"]).max for e in manifest["features"].values()), default=0)
-    if not 0 <= manifest["eos_id"] <= largest:
-        raise UserError(f"{path}: the field 'eos_id' is not the id of a token; {do}.")
+    checks.require_fields(str(path), manifest, _FIELDS, do)
+    for entry in manifest["features"].values():
+        if entry["dtype"] not in _DTYPES:
+            raise UserError(f"{path}: a dtype is {entry['dtype']!r}, none of {_DTYPES}; {do}.")
+        if entry["bytes"]["offsets"] != 8 * (manifest["rows"] + 1):
+            raise UserError(f"{path}: the field 'rows' is not the number of offsets; {do}.")
+        if not 0 <= manifest["eos_id"] <= np.iinfo(entry["dtype"]).max:
+            raise UserError(f"{path}: the field 'eos_id' is not the id of a token; {do}.")
     return manifest
 
 

@@ -175,7 +175,7 @@ def test_a_folder_beside_does_not_stand_for_a_task(tmp_path, monkeypatch):
 
 def test_a_manifest_of_something_else_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text('{"format": 1, "facts": 3}')
-    with pytest.raises(UserError, match="manifest.json: the field 'rows' is missing; delete"):
+    with pytest.raises(UserError, match="is not the manifest of a cached task"):
         CachedTask.open(tmp_path)
 
 

@@ -75,7 +75,8 @@ def read_totals(
       groupings: further groups of words, next to that of all words.
 
     Raises:
-      UserError: the dumps are not of the same documents and words, or a loss is none.
+      UserError: the dumps are not of the same documents and words, or a loss is below
+        0, too large or not finite.
     """
     names = (ALL, *itertools.chain.from_iterable(g.names for g in groupings))
     dates: list[str] = []
