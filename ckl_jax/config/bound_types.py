@@ -129,10 +129,10 @@ def _fits(hint: Any, value: Any) -> bool:
         pairs = value.items() if isinstance(value, dict) else ()
         fits = all(_fits(k, x) for pair in pairs for k, x in zip(kinds, pair, strict=False))
         return isinstance(value, dict) and fits
-    if origin is float:
-        return isinstance(value, (int, float))
     if origin in _WORDS:
-        return isinstance(value, origin)
+        if isinstance(value, bool):  # which Python counts as a number
+            return origin is bool
+        return isinstance(value, (int, float) if origin is float else origin)
     try:
         checks.require_type(hint, value=value)
     except UserError:

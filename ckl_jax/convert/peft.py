@@ -7,7 +7,6 @@ import numpy as np
 
 from ckl_jax import files
 from ckl_jax.checkpoints.from_hf import load_hf
-from ckl_jax.checkpoints.hf_names import config_to_hf
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.peft import is_adapter, load_peft, require_peft, save_peft
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
@@ -42,7 +41,7 @@ def export_peft(
     params = load_params(checkpoint)
     file = hugging_face.config_file(like)
     config = hugging_face.config_like(file, checkpoint, params)
-    require_peft(config, str(file))
+    form = require_peft(config, str(file))
     flat = paths.flatten(params)
     scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
     own = {path: x for path, x in flat.items() if not is_adapter(path)}
@@ -52,10 +51,10 @@ def export_peft(
         base = str((Path(out) / "base").absolute())
         hugging_face.write(base, paths.unflatten(own), config, file, checkpoint)
     count = save_peft(out, params, config, scale, base)
+    loads = {"CAUSAL_LM": "CausalLM", "SEQ_2_SEQ_LM": "Seq2SeqLM"}[form.task_type]
     return (
         f"An adapter of {count:,} parameters in {out}, its base in {base}. Load them with\n"
-        f"  PeftModel.from_pretrained({config_to_hf(config)['architectures'][0]}.from_pretrained("
-        f"'{base}'), '{out}')"
+        f"  peft.AutoPeftModelFor{loads}.from_pretrained('{out}')"
     )
 
 

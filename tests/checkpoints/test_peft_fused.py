@@ -165,7 +165,7 @@ def test_a_run_goes_out_and_comes_in(tmp_path, capsys):
     out, back = str(tmp_path / "adapter"), str(tmp_path / "back")
     like = ["--like", str(tmp_path / "config.json")]
     assert ckl.main(["export-peft", "--model", run, *like, "--out", out]) == 0
-    assert f"GPT2LMHeadModel.from_pretrained('{out}/base')" in capsys.readouterr().out
+    assert f"peft.AutoPeftModelForCausalLM.from_pretrained('{out}')" in capsys.readouterr().out
     adapter = ["--adapter", out, "--model", base]
     assert ckl.main(["import-peft", *adapter, *like, "--out", back]) == 0
     assert "--gin_file=temporalwiki_lora.gin" in capsys.readouterr().out

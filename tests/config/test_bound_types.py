@@ -51,6 +51,8 @@ def load(tmp_path):
          "numbers, such as (3,) or None (F)"),
         ("configs.RestoreCheckpointConfig.assignment_map = [('a',)]", "is [('a',)]; give a list, "
          "each (text, text or None) (F)"),
+        ("train.train.epochs = True", "is True; give a whole number or None (F)"),
+        ("train.train.clip_norm = True", "is True; give a number or None (F)"),
         ("train.train.eval_first = " + repr("x" * 99), "train.train.eval_first is a str; give"),
         ("configs.SaveCheckpointConfig.keep_best = {}", "is {}; give one such as @store.KeepBest"),
     ],

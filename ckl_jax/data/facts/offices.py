@@ -164,7 +164,8 @@ def _dyknow(path: str | os.PathLike) -> Iterator[Term]:
     for where, row in numbered_rows(path):
         if not isinstance(row.get("answers"), list):
             raise UserError(f"{where}: it has no list of 'answers'.")
-        attribute = row.get("attribute") or f"chief executive of {row.get('subject')}"
+        given = row.get("attribute")
+        attribute = f"chief executive of {row.get('subject')}" if given in (None, "") else given
         office = _ROLE.fullmatch(text_field({"attribute": attribute}, "attribute", where))
         for number, answer in enumerate(row["answers"] if office else (), 1):
             inside = f"{where}, answer {number}"
