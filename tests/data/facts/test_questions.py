@@ -95,6 +95,14 @@ def test_tables(tmp_path):
         read_terms(table)
 
 
+@pytest.mark.parametrize("attribute", [7, [], {}, False])
+def test_an_attribute_that_is_no_text(tmp_path, attribute):
+    row = {"subject": "Norway", "answers": [], "attribute": attribute}
+    (tmp_path / "offices.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(UserError, match="line 1: .*'attribute'"):
+        read_terms(tmp_path / "offices.jsonl")
+
+
 def test_real_offices():
     found = read_terms(shared_data("probes", "dyknow-dated-facts.jsonl"))
     asked = {q.id: q.answers for q in office_questions(found, "2011-01", "2019-12")}
