@@ -1,6 +1,7 @@
 """The configuration records that gin files bind, with T5X's names."""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -267,9 +268,10 @@ class DatasetConfig:
         # Where inputs are cut, the targets of the last examples would be predicted from nothing.
         if packed and len(wanted) > 1:
             for task in tasks:
-                if any(task.meta["lengths"][name] > lengths[name] for name in wanted):
+                made = task.meta.get("lengths") or {}
+                if any(made.get(name, math.inf) > lengths[name] for name in wanted):
                     raise UserError(
-                        f"{task.directory} has packed rows of {task.meta['lengths']} tokens; read "
+                        f"{task.directory} has packed rows of {made or 'unknown'} tokens; read "
                         f"them whole (TASK_FEATURE_LENGTHS is {lengths}), or pack shorter ones."
                     )
         segments = {SEGMENTS[name]: lengths[name] for name in wanted if packed}

@@ -175,6 +175,8 @@ def _has_row(offsets: Path) -> bool:
 
 _OF_FILES = {"tokens": str, "offsets": str}
 _ENTRY = {"dtype": str, "bytes": dict.fromkeys(_OF_FILES, int), "sha256": _OF_FILES}
+# Those that are None or missing were not recorded.
+_META = {"vocabulary_digest": str, "legacy_spacing": bool, "lengths": {"*": int}}
 _FIELDS = {"rows": int, "eos_id": int, "meta": dict, "features": {"*": _ENTRY}}
 
 
@@ -193,6 +195,9 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
         raise UserError(f"{path} is not the manifest of a cached task; name a folder that is one.")
     do = "delete the folder and cache the task again"
     checks.require_fields(str(path), manifest, _FIELDS, do)
+    meta = manifest["meta"]
+    there = {name: kind for name, kind in _META.items() if meta.get(name) is not None}
+    checks.require_fields(f"{path}, 'meta'", meta, there, do)
     for entry in manifest["features"].values():
         if entry["dtype"] not in _DTYPES:
             raise UserError(f"{path}: a dtype is {entry['dtype']!r}, none of {_DTYPES}; {do}.")

@@ -185,6 +185,10 @@ def test_a_manifest_of_something_else_is_refused(tmp_path):
         *itertools.product(("rows",), (4, 2, -1, "3", None, 10**30)),
         *itertools.product(("eos_id",), (None, "1", [1], -1, 10**30, 10**9)),
         ("meta", []),
+        ("meta", {"vocabulary_digest": 3}),
+        ("meta", {"vocabulary_digest": ["a"]}),
+        ("meta", {"legacy_spacing": "no"}),
+        ("meta", {"lengths": {"inputs": "9"}}),
         ("dtype", "<f4"),
         ("dtype", "x"),
         ("bytes", 3),
@@ -194,5 +198,6 @@ def test_a_damaged_manifest_is_named(tmp_path, field, value):
     manifest = write_cached(tmp_path, [{"inputs": [5, 1], "targets": [6, 1]}] * 3)
     (manifest if field in manifest else manifest["features"]["inputs"])[field] = value
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match=r"manifest.json: (the field|a dtype is) .*; delete"):
+    said = r"manifest.json(, 'meta')?: (the field|a dtype is) .*; delete"
+    with pytest.raises(UserError, match=said):
         CachedTask.open(tmp_path)

@@ -112,3 +112,6 @@ def test_packed_tasks_are_read_whole_and_kept_apart_from_others(tmp_path):
     assert reading(inputs=24, targets=30) == read
     with pytest.raises(UserError, match="has packed rows of .* tokens; read them whole"):
         reading(inputs=23, targets=30)
+    del task.meta["lengths"]
+    with pytest.raises(UserError, match="has packed rows of unknown tokens; read them whole"):
+        reading(inputs=24, targets=30)
