@@ -101,9 +101,12 @@ def watch(
 
 
 def describe(settings: Update, progress: Progress) -> list[str]:
-    """The plan of an update as lines of text; writes nothing but an empty registry."""
-    run = _Run(settings, _open(settings), progress, print)
+    """The plan of an update as lines of text; writes nothing."""
     with tempfile.TemporaryDirectory() as scratch:
+        if settings.model is not None and not (Path(settings.out) / "registry.json").exists():
+            files.refuse_existing(settings.out, overwrite=None)
+            settings = dataclasses.replace(settings, out=f"{scratch}/updates")
+        run = _Run(settings, _open(settings), progress, print)
         run.folder = Path(scratch)
         try:
             run.read()

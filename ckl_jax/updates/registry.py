@@ -44,15 +44,18 @@ class Registry:
         path = registry.root / "registry.json"
         if path.exists():
             began = registry.model
-            if model is not None and model != began:
+            if model is None or model == began:
+                return registry
+            # Until an update has read its documents, nothing has come of the model.
+            if any((folder / "sentences.npy").exists() for folder in registry._folders()):
                 raise UserError(
                     f"{root} holds updates of {began}, not of {model}: leave --model out, or give "
                     "another --out."
                 )
-            return registry
-        if model is None:
+        elif model is None:
             raise UserError(f"{root} holds no updates yet; give the --model to begin with.")
-        files.refuse_existing(registry.root, overwrite=None)
+        else:
+            files.refuse_existing(registry.root, overwrite=None)
         files.write_json(path, {"format": _FORMAT, "model": model})
         return registry
 

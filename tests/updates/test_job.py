@@ -346,7 +346,16 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     assert update(out, texts / "all.jsonl", "--model", str(llama), "--dry-run") == 0
     told = capsys.readouterr().out
     assert "Training by lora" in told and "TFLOP: 0:00:0" in told
-    assert not (out / "updates").exists()
+    assert not out.exists()
+
+
+def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys):
+    out, other = tmp_path / "updates", tmp_path / "other"
+    shutil.copytree(llama, other)
+    (tmp_path / "no_text.jsonl").write_text('{"text": 3}\n')
+    assert update(out, tmp_path / "no_text.jsonl", "--model", str(llama)) == 2
+    assert update(out, texts / "all.jsonl", "--model", str(other), "--length", "9999") == 2
+    assert "--length 9999 is more than" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
