@@ -39,3 +39,8 @@ def positions(folder: str | Path) -> int | None:
     except UserError:  # of a model that is not offered; its tokenizer may be
         return None
     return values.get("max_positions")
+
+
+def row_length(folder: str | Path) -> int:
+    """Tokens of a row of text for the model in a folder: 512, or its positions if fewer."""
+    return min(512, positions(folder) or 512)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.checkpoints.restore import find_checkpoint
-from ckl_jax.convert.gin_record import configured, positions
+from ckl_jax.convert.gin_record import configured, row_length
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.text.masked_vocabulary import open_vocabulary
 from ckl_jax.errors import UserError
@@ -19,7 +19,6 @@ from ckl_jax.train.subprocess_runs import Training
 
 _JOB = ("jobs/temporalwiki_train.gin", "methods/vanilla.gin")  # of running text
 _PAPER = "lm_pub_quiz_domain.gin"
-_LENGTH = 512  # tokens of a row, where the model has so many positions
 _GROWS = ("models", "domains")
 _OWN = ("CACHE_DIRS", "MIXTURE_OR_TASK_NAME", "INITIAL_CHECKPOINT_PATH")
 
@@ -49,7 +48,7 @@ def adapt(settings: Experiment, models: Mapping[str, str]) -> dict[str, Path]:
     ) as study:
         trainings = []
         for name, folder in models.items():
-            rows, length = inside.root / "rows" / name, min(_LENGTH, positions(folder) or _LENGTH)
+            rows, length = inside.root / "rows" / name, row_length(folder)
             study.step(f"Rows for {name}: {', '.join(domains)}")
             prepare_rows(domains, rows, open_vocabulary(folder), length)
             macros = {"CACHE_DIRS": (rows,), "INITIAL_CHECKPOINT_PATH": folder}

@@ -14,6 +14,7 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.convert.gin_record import row_length
 from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.tasks.causal import document_text, prepare_rows
@@ -136,9 +137,12 @@ def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None
         # `write_documents` writes atomically: a file that is there is complete.
         if not sources[name].exists():
             write_documents(sources[name], documents)
-    # 512 is what BERT's position embeddings allow.
-    length = 512 if stream.model else _LENGTH
-    prepare_rows(sources, stream.root / "rows", _vocabulary(model), length, marks=not stream.model)
+    rows, length = stream.root / "rows", _row_length(stream)
+    prepare_rows(sources, rows, _vocabulary(model), length, marks=not stream.model)
+
+
+def _row_length(stream: Stream) -> int:
+    return row_length(stream.model) if stream.model else _LENGTH
 
 
 def _vocabulary(model: Path) -> MaskedVocabulary:
@@ -160,7 +164,7 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
     made: list[Training] = []
     for name in names:
         macros = {
-            "TASK_FEATURE_LENGTHS": {"targets": 512 if stream.model else _LENGTH},
+            "TASK_FEATURE_LENGTHS": {"targets": _row_length(stream)},
             **({} if stream.model else fresh if name == INITIAL else small),
             **_macros(stream, name, made[-1].folder if made else stream.model),
         }

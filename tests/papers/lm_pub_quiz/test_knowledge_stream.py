@@ -56,6 +56,17 @@ def test_another_kind_of_model_leaves_nothing(tmp_path, monkeypatch):
     assert not out.exists()
 
 
+def test_rows_are_no_longer_than_the_positions_of_a_model(tmp_path):
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+    config = {"model_type": "bert", "num_hidden_layers": 1, "vocab_size": 9, **sizes}
+    for positions, length in ((128, 128), (1024, 512)):
+        written = json.dumps(config | {"max_position_embeddings": positions})
+        (tmp_path / "config.json").write_text(written)
+        stream = Stream(model=str(tmp_path), documents="news.jsonl", dataset="quiz")
+        trained = knowledge_stream._trainings(stream, tmp_path)[0]
+        assert f"{{'targets': {length}}}" in str(trained)
+
+
 @pytest.mark.slow
 def test_a_tiny_stream_goes_on_where_it_was(tmp_path, capsys):
     out = tmp_path / "stream"
