@@ -19,6 +19,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
+from ckl_jax import checks
 from ckl_jax.checkpoints import from_t5x, integrity, layout
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.errors import UserError
@@ -28,6 +29,25 @@ from ckl_jax.trees import keys
 PREFIX = "checkpoint_"
 CHECKSUMS = "sha256"  # in the metadata: {name of an array: its `layout.leaf_digest`}
 REMEDY = "restore the folder, or use an earlier checkpoint."
+# What the items of a checkpoint may record; an earlier version's and an import's have less.
+_KINDS: dict[str, dict[str, Any]] = {
+    "metadata": {
+        **dict.fromkeys(("ckl_jax", "method", "vocabulary_digest", "inputs_digest"), str),
+        **dict.fromkeys(("base_checkpoint", "base_from_model_dir", "frozen_digest"), str),
+        "phase": int,
+        "dense": dict,
+        "side": [{"name": str}],
+        "scan_layers": bool,
+        "frozen_paths": [str],
+        "frozen_dtype": str,
+        "metrics": {"*": (int, float)},
+        CHECKSUMS: {"*": str},
+    },
+    "dataset": {
+        **dict.fromkeys(("next_step", "epoch"), int),
+        **dict.fromkeys(("train_seconds", "train_cpu_seconds", "seconds"), (int, float)),
+    },
+}
 INSTEAD = "The checkpoint before it is used instead."
 
 
@@ -118,7 +138,13 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     check = integrity.unreadable_object if item == "metadata" else integrity.unreadable
     if reason := check(path, name):
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {reason}; {REMEDY}")
-    return parse_json((path / name).read_bytes(), ANY_NUMBER)
+    value = parse_json((path / name).read_bytes(), ANY_NUMBER)
+    recorded = {k: kind for k, kind in _KINDS[item].items() if value.get(k) is not None}
+    try:
+        checks.require_fields(name, value, recorded, REMEDY.rstrip("."))
+    except UserError as e:
+        raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: its file {e}") from None
+    return value
 
 
 def stored_step(path: Any) -> int:
@@ -284,8 +310,7 @@ def _check_sums(path: epath.Path, values: dict[str, Any]) -> None:
     sums = read_json_item(path, "metadata").get(CHECKSUMS, {})
     for name, value in values.items():
         own = getattr(value, "is_fully_addressable", True) and hasattr(value, "dtype")
-        with _damage(path):  # there may be anything in place of a sum
-            known = own and sums.get(name, "").split(" ")[0] == str(value.dtype)
+        known = own and sums.get(name, "").split(" ")[0] == str(value.dtype)
         if known and layout.leaf_digest(value) != sums[name]:
             raise UnreadableCheckpoint(
                 f"Checkpoint {path} is damaged: the checksum of {name} does not match; {REMEDY}"

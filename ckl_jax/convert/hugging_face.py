@@ -332,7 +332,7 @@ def adapter_scale(checkpoint: str, given: float | None) -> float:
     if given is not None:
         return given
     dense = read_json_item(find_checkpoint(checkpoint), "metadata").get("dense") or {}
-    if "scale" not in dense:
+    if not isinstance(dense.get("scale"), (int, float)):
         raise UserError(f"{checkpoint} does not say the scale of its adapters; give --scale.")
     return dense["scale"]
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import optax
 
+from ckl_jax import checks
 from ckl_jax.checkpoints import scan_layout
 from ckl_jax.checkpoints.assignment import Assignment, AssignmentMap, assign, some
 from ckl_jax.checkpoints.layout import T5X_NAMES, tree_digest
@@ -163,6 +164,7 @@ def load_params(path: str) -> dict[str, Any]:
     # round.
     inherited = scan_layout.convert(inherited, [*params, *missing])
     dtype = metadata.get("frozen_dtype", "float32")
+    checks.require_choice(("float32", "bfloat16"), **{f"frozen_dtype of {found}": dtype})
     frozen = {p: np.asarray(inherited[p]).astype(dtype) for p in missing if p in inherited}
     # Checked even if all names are there: the base may have been trained again in the same folder.
     digest = metadata.get("frozen_digest")

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from etils import epath
 
 from ckl_jax.checkpoints import integrity as damage
 from ckl_jax.checkpoints import layout, restore, store
@@ -504,6 +505,33 @@ def test_metadata_that_says_nothing_is_damage(tmp_path, state, value):
         s.restore(state, step=2)
     with pytest.warns(UserWarning, match="checkpoint_2 is damaged"):
         assert s.restore(abstract(state))[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("item", "field", "value"),
+    [
+        ("metadata", "vocabulary_digest", 3),
+        ("metadata", "method", ["vanilla"]),
+        ("metadata", "dense", 3),
+        ("metadata", "side", 3),
+        ("metadata", "side", [3]),
+        ("metadata", "frozen_paths", [3]),
+        ("metadata", "phase", "one"),
+        ("metadata", "base_checkpoint", {}),
+        ("metadata", "sha256", {"step": 3}),
+        ("metadata", "metrics", {"loss": "low"}),
+        ("dataset", "next_step", "1"),
+        ("dataset", "train_seconds", []),
+    ],
+)
+def test_an_item_of_another_type_is_damage(tmp_path, state, item, field, value):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+    file = tmp_path / "checkpoint_1" / item / "metadata"
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | {field: value}))
+    said = rf"checkpoint_1 is damaged: its file {item}/metadata: the field '{field}' has"
+    with pytest.raises(store.UnreadableCheckpoint, match=said):
+        restore.read_json_item(epath.Path(tmp_path / "checkpoint_1"), item)
 
 
 @pytest.mark.parametrize("value", [-1, "x", "3"])

@@ -158,7 +158,7 @@ def test_adapters_are_merged_or_go_to_peft_and_side_networks_are_refused(hf, tmp
     )
     argv[-1] = str(tmp_path / "peft")
     assert main(["export-peft", *argv]) == 0
-    assert "GPT2LMHeadModel.from_pretrained" in capsys.readouterr().out
+    assert "peft.AutoPeftModelForCausalLM.from_pretrained" in capsys.readouterr().out
     assert main(["export-hf", *saved("k_adapter_k2")[2]]) == 2
     assert "holds the side network 'k_adapter_0', for which" in capsys.readouterr().err
 
