@@ -492,10 +492,11 @@ def test_run_makes_a_preempted_tpu_again_and_repeats_the_command(cloud, state):
     assert len(runs(cloud)) == 3 and len(set(runs(cloud))) == 1
 
 
-def test_run_ends_with_the_failure_of_the_command(cloud):
-    cloud.gcloud(queued=["ACTIVE"], exits=["7"], status=["7"])
+@pytest.mark.parametrize("code", [7, 75])
+def test_run_ends_with_the_failure_of_the_command(cloud, code):
+    cloud.gcloud(queued=["ACTIVE"], exits=[str(code)], status=[str(code)])
     done = cloud.run("run.sh", *FULL, *TRAIN)
-    assert done.returncode == 7 and "exit code 7 on a TPU that is ready" in done.stderr
+    assert done.returncode == code and f"exit code {code} on a TPU that is ready" in done.stderr
     # What does it do, start, what does it do now, print what came meanwhile.
     assert cloud.did() == ["ssh"] * 4
 
@@ -534,7 +535,7 @@ def test_run_gives_up_after_so_many_preemptions(cloud):
 
 
 def test_a_second_command_is_refused(cloud):
-    cloud.gcloud(queued=["ACTIVE"], exits=["75"])
+    cloud.gcloud(queued=["ACTIVE"], exits=["75"], status=["other"])
     done = cloud.run("run.sh", *FULL, *TRAIN)
     assert done.returncode == 2 and "another command is running on pod" in done.stderr
 
