@@ -159,9 +159,8 @@ def legacy_diff(old: str, new: str) -> str:
       The text of the diffset; "" for none. Its exact form also depends on Python's `difflib`.
     """
     old_lines, new_lines = old.split("\n"), new.split("\n")
-    anchors = _legacy_anchors(
-        *([_legacy_key(p) for p in lines] for lines in (old_lines, new_lines))
-    )
+    sides = ([_LEGACY_IGNORED.sub("", p).lower() for p in side] for side in (old_lines, new_lines))
+    anchors = _legacy_anchors(*sides)
     pieces: list[str] = []
     for (i, j), (next_i, next_j) in zip(anchors, anchors[1:], strict=False):
         # Only the gaps between consecutive anchors are looked at, hence the losses at head and
@@ -174,10 +173,6 @@ def legacy_diff(old: str, new: str) -> str:
         elif kept := _legacy_differ(old_lines[i + 1 : next_i], gap):
             pieces.append(kept)
     return ". ".join(pieces)
-
-
-def _legacy_key(paragraph: str) -> str:
-    return _LEGACY_IGNORED.sub("", paragraph).lower()
 
 
 def _legacy_anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:

@@ -24,11 +24,7 @@ def verify(dumps: Iterable[str | os.PathLike]) -> int:
     Raises:
       UserError: a sum differs, or a file of sums cannot be read.
     """
-    paths = [
-        path
-        for dump in map(Path, dumps)
-        for path in (sorted(p for p in dump.iterdir() if p.is_file()) if dump.is_dir() else [dump])
-    ]
+    paths = [path for dump in dumps for path in files_of(dump)]
     known = {folder: _published(folder) for folder in {path.parent for path in paths}}
     compared = 0
     for path in paths:
@@ -43,6 +39,12 @@ def verify(dumps: Iterable[str | os.PathLike]) -> int:
                 )
             compared += 1
     return compared
+
+
+def files_of(dump: str | os.PathLike) -> list[Path]:
+    """The files of a folder, in order; or the file itself."""
+    path = Path(dump)
+    return sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
 
 
 def _published(folder: Path) -> dict[str, tuple[str, Path]]:

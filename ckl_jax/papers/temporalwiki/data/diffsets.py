@@ -32,15 +32,6 @@ from ckl_jax.data.process_pool import (
     run_tasks,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import (
-    as_json,
-    atomic_write,
-    read_json,
-    read_json_object,
-    read_jsonl,
-    write_json,
-    write_jsonl,
-)
 from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, NEW
@@ -48,7 +39,7 @@ from ckl_jax.papers.temporalwiki.data.dumps import Dump, check_pair, id_ranges, 
 from ckl_jax.papers.temporalwiki.data.edits import Edit, says_something_new
 from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
 from ckl_jax.papers.temporalwiki.data.page_diff import OF_TEXT, Pair, Rules
-from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, twice
+from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, ascending
 
 FORMAT = 1
 SHARD_BYTES = 64 << 20  # of the compressed new dump
@@ -219,8 +210,9 @@ def open_diffset(todo: Plan, shared: bool = False) -> dict[str, Any] | None:
     Raises:
       UserError: the folder was begun with other dumps or settings.
     """
-    settings, path = as_json(todo.settings()), todo.out / "settings.json"
-    if todo.options.unsorted and path.is_file() and (before := read_json_object(path)) != settings:
+    settings, path = files.as_json(todo.settings()), todo.out / "settings.json"
+    is_begun = todo.options.unsorted and path.is_file()
+    if is_begun and (before := files.read_json_object(path)) != settings:
         before["options"]["unsorted"] = True
         if before | {"shards": settings["shards"]} == settings:
             if (todo.out / "manifest.json").is_file():
@@ -272,7 +264,7 @@ def _sort_pages(todo: Plan, progress: Progress) -> None:
             folder = todo.out / "sorted" / side
             rows = ((page.id, dataclasses.asdict(page)) for page in dump.unsorted_pages())
             write_rows(rows, folder, len(todo.shards))
-    write_json(marker, {"buckets": len(todo.shards)})
+    files.write_json(marker, {"buckets": len(todo.shards)})
 
 
 def _shard(task: tuple[Plan, int]) -> None:
@@ -284,7 +276,8 @@ def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda
     rules = todo.options.rules(todo.new)
     counts: collections.Counter[str] = collections.Counter()
     # Triage before parsing: a month changes about 5 % of English Wikipedia's pages.
-    pairs = _wanted(join(*_pages(todo, shard)), rules, counts, pages)
+    sides = (_pages(todo, side, dump, shard) for side, dump in todo.sides.items())
+    pairs = _wanted(join(*sides), rules, counts, pages)
     # Batches by bytes of text, not by pages, whose lengths differ by a thousand.
     work = ((batch, rules) for batch in batches(pairs, _text_bytes, _BATCH_BYTES))
     records = _records(ordered_map(compare_batch, work, pool, 2 * workers), counts)
@@ -304,32 +297,19 @@ def write_shard(
     counts: Mapping[str, int],
 ) -> None:
     """Writes records, then the marker with the page `counts`, which may grow during writing."""
-    write_jsonl(path, records)
+    files.write_jsonl(path, records)
     # Last: the marker says that the records are whole.
-    write_json(marker, {"pages": dict(sorted(counts.items()))})
+    files.write_json(marker, {"pages": dict(sorted(counts.items()))})
 
 
-def _pages(todo: Plan, shard: int) -> tuple[Iterator[Page], Iterator[Page]]:
-    return tuple(
-        _side(todo, side, dump, shard) if dump else iter(()) for side, dump in todo.sides.items()
-    )
-
-
-def _side(todo: Plan, side: str, dump: Dump, shard: int) -> Iterator[Page]:
+def _pages(todo: Plan, side: str, dump: Dump | None, shard: int) -> Iterator[Page]:
+    """The pages of one dump, by id."""
+    if dump is None:
+        return iter(())
     if todo.options.unsorted:
-        return _sorted_bucket(bucket_path(todo.out / "sorted" / side, shard), dump.path)
+        rows = files.read_jsonl(bucket_path(todo.out / "sorted" / side, shard))
+        return ascending(sorted((Page(**row) for row in rows), key=lambda p: p.id), dump.path)
     return dump.pages(*todo.shards[shard])
-
-
-def _sorted_bucket(path: Path, dump: str | os.PathLike) -> Iterator[Page]:
-    """Yields the pages of a bucket by id; raises `UserError` if an id is there twice."""
-    last = None
-    pages = (Page(**row) for row in read_jsonl(path))
-    for page in sorted(pages, key=lambda p: p.id):
-        if last and page.id == last.id:
-            raise twice(dump, last, page)
-        last = page
-        yield page
 
 
 def join(old: Iterable[Page], new: Iterable[Page]) -> Iterator[Pair]:
@@ -382,10 +362,10 @@ def finish(todo: Plan) -> dict[str, Any]:
     """Combines finished shards into tables; returns the manifest."""
     path = todo.out / "manifest.json"
     if path.is_file():
-        return read_json_object(path)
+        return files.read_json_object(path)
     pages: collections.Counter[str] = collections.Counter()
     for i in range(len(todo.shards)):
-        pages.update(read_json(todo.path(i, ".json"))["pages"])
+        pages.update(files.read_json(todo.path(i, ".json"))["pages"])
     manifest = {
         **todo.settings(),
         "shards": len(todo.shards),
@@ -398,7 +378,7 @@ def finish(todo: Plan) -> dict[str, Any]:
         "versions": {p: importlib.metadata.version(p) for p in ("mwparserfromhell", "sentencex")},
     }
     shutil.rmtree(todo.out / "sorted", ignore_errors=True)
-    write_json(path, manifest)
+    files.write_json(path, manifest)
     return manifest
 
 
@@ -421,7 +401,7 @@ def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
       UserError: the folder holds no finished diffset, or it is damaged.
     """
     for path in record_files(folder):
-        for number, record in enumerate(read_jsonl(path), 1):
+        for number, record in enumerate(files.read_jsonl(path), 1):
             checks.require_fields(f"{path}, record {number}", record, _RECORD, _DO)
             yield record
 
@@ -436,7 +416,7 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
-    found = read_json(manifest)
+    found = files.read_json(manifest)
     checks.require_fields(str(manifest), found, _MANIFEST, _DO)
     return found
 
@@ -453,8 +433,8 @@ def _write_articles(todo: Plan) -> dict[str, Any]:
     # Documents need a date; a dump without one in its name gets the epoch.
     iso = f"{date[:4]}-{date[4:6]}-{date[6:]}" if date else "1970-01-01"
     with (
-        atomic_write(todo.out / todo.csv_name) as table,
-        atomic_write(todo.out / todo.documents_name) as documents,
+        files.atomic_write(todo.out / todo.csv_name) as table,
+        files.atomic_write(todo.out / todo.documents_name) as documents,
     ):
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow(_COLUMNS)
@@ -474,7 +454,7 @@ def _articles(todo: Plan, kinds, sentences) -> Iterator[tuple[int, str, str, lis
 
     Counts the records by kind, and the new sentences of old articles by edit.
     """
-    rows = (r for i in range(len(todo.shards)) for r in read_jsonl(todo.path(i, ".jsonl")))
+    rows = (r for i in range(len(todo.shards)) for r in files.read_jsonl(todo.path(i, ".jsonl")))
     # Records of a page follow each other.
     for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):
         texts, marks, length = [], [], 0

@@ -73,7 +73,11 @@ class Dump:
         Raises:
           UserError: as `read_pages` and `ascending`.
         """
-        return self._select(ascending(self.unsorted_pages(low, high), self.path), low, high)
+        for page in ascending(self.unsorted_pages(low, high), self.path):
+            if high is not None and page.id >= high:
+                return
+            if page.id >= low:
+                yield page
 
     def unsorted_pages(self, low: int = 0, high: int | None = None) -> Iterator[Page]:
         """Yields all pages of the spans that may contain such ids, in dump order."""
@@ -85,14 +89,6 @@ class Dump:
             before = following is not None and following <= low
             if not after and not before:
                 yield from read_pages(span.path, span.start, span.stop, self.site, self.threads)
-
-    @staticmethod
-    def _select(pages: Iterator[Page], low: int, high: int | None) -> Iterator[Page]:
-        for page in pages:
-            if high is not None and page.id >= high:
-                return
-            if page.id >= low:
-                yield page
 
 
 def date_of(path: str | os.PathLike) -> str:

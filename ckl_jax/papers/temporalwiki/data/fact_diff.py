@@ -103,13 +103,10 @@ def classify_current(
         for item in holds:
             yield _begun(relation, item, item in held, pairs.get(item, ""), late)
         for item in ends:
+            # Holds on the old day alone, without a successor.
             if item in late or item not in pairs.values():
-                yield _gone(relation, item, (relation, item) in stated, late)
-
-
-def _gone(relation: str, item: str, is_stated: bool, late: set[str]) -> FactChange:
-    """The class of a fact that holds on the old day alone and has no successor."""
-    return FactChange(LATE if item in late else ENDED if is_stated else DELETED, relation, item)
+                ended = ENDED if (relation, item) in stated else DELETED
+                yield FactChange(LATE if item in late else ended, relation, item)
 
 
 def _by_fact(statements: Sequence[Statement]) -> dict[Fact, list[Statement]]:

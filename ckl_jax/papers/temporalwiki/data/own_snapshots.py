@@ -112,7 +112,8 @@ class Versions:
         self.db.close()
 
     def add(self, documents: Iterable[Document]) -> None:
-        rows = ((_number(d.id), d.date, d.id, d.title or d.id, d.text) for d in documents)
+        # A page has one number in every snapshot, also in later ones, and so has an item.
+        rows = ((hash64(d.id), d.date, d.id, d.title or d.id, d.text) for d in documents)
         # The last of two versions of one day counts.
         self.db.executemany("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?)", rows)
         self.db.commit()
@@ -156,11 +157,6 @@ class Versions:
                 )
 
 
-def _number(name: str) -> int:
-    """The number of a page or an item: the same in every snapshot, also in later ones."""
-    return hash64(name)
-
-
 def _entities(
     facts: Sequence[DatedFact], date: str, titles: dict[int, str]
 ) -> Iterator[dict[str, Any]]:
@@ -188,7 +184,7 @@ def _entities(
         title = page_of.get(key)
         yield {
             "type": "item",
-            "id": f"Q{_number(key)}",
+            "id": f"Q{hash64(key)}",
             "labels": {"en": {"language": "en", "value": name}},
             "sitelinks": {WIKI: {"site": WIKI, "title": title, "badges": []}} if title else {},
             "claims": claims,
@@ -220,7 +216,7 @@ def _statement(prop: str, fact: DatedFact, date: str) -> dict[str, Any]:
         if day not in ("", UNKNOWN) and within(day)[0] <= date
     }
     return {
-        "mainsnak": item_snak(prop, _number(_keys(fact)[1])),
+        "mainsnak": item_snak(prop, hash64(_keys(fact)[1])),
         "rank": "normal",
         "qualifiers": known,
     }

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 MAX_SUBJECT_FRACTION, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION = 0.01, 0.05, 0.05
@@ -93,31 +93,29 @@ def cap(
     order drawn from `seed`. One of each is always kept. `fix_point` repeats it with the fractions
     of what is left until all three hold of it (or one of each is left).
     """
+    fractions = {"subject": subjects, "relation": MAX_RELATION_FRACTION}
+    fractions["object"] = MAX_OBJECT_FRACTION
     left = list(probes)
     # The paper's order is unknown; a seeded shuffle makes it reproducible.
     random.Random(f"probes {seed}").shuffle(left)
     while True:
         before = len(left)
-        # Of the size before rule 3, for all three caps.
-        limits = [int(before * s) for s in (subjects, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION)]
-        keys: tuple[Callable[[Probe], str], ...] = (
-            lambda p: p.subject,
-            lambda p: p.relation,
-            lambda p: p.object,
-        )
-        for key, limit in zip(keys, limits, strict=True):
-            left = _at_most(left, key, max(1, limit))
+        for name, fraction in fractions.items():
+            # Of the size before rule 3, for all three caps.
+            left = _at_most(left, name, max(1, int(before * fraction)))
         # Each cap shrinks the set, so that others may exceed their fraction again.
         if not fix_point or len(left) == before:
             return sorted(left, key=lambda p: p.ids)
 
 
-def _at_most(probes: list[Probe], key: Callable[[Probe], str], limit: int) -> list[Probe]:
+def _at_most(probes: list[Probe], field: str, limit: int) -> list[Probe]:
+    """The probes of which no more than `limit` have one value of a field."""
     seen: collections.Counter[str] = collections.Counter()
     kept = []
     for probe in probes:
-        seen[key(probe)] += 1
-        if seen[key(probe)] <= limit:
+        value = getattr(probe, field)
+        seen[value] += 1
+        if seen[value] <= limit:
             kept.append(probe)
     return kept
 

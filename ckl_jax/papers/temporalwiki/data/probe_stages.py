@@ -9,36 +9,20 @@ aligned            rows whose object is named in the text (step 3)
 
 import collections
 import dataclasses
-import json
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.buckets import KeySet, bucket_path, hash64, read_rows, write_rows
 from ckl_jax.data.process_pool import Progress, run_tasks
-from ckl_jax.files import atomic_write, read_json, read_jsonl, write_json
-from ckl_jax.papers.temporalwiki.data import fact_store
+from ckl_jax.files import read_json, read_jsonl, write_json, write_jsonl
+from ckl_jax.papers.temporalwiki.data import fact_store, probe_rows
 from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, id_ranges, open_dump
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap
 from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
-from ckl_jax.papers.temporalwiki.data.probe_rows import (
-    TEXTS_OF,
-    Job,
-    PageAligner,
-    candidates,
-    check_pages,
-    check_revisions,
-    diffset_texts,
-    further_labels,
-    is_gone,
-    is_named,
-    page_key,
-    page_texts,
-    probe_of,
-    relation_labels,
-    side_of,
-)
+from ckl_jax.papers.temporalwiki.data.probe_rows import TEXTS_OF, Job
 
 FOLDERS = ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "aligned")
 _WIKIPEDIA_SHARD_BYTES = 64 << 20
@@ -68,6 +52,11 @@ class Run:
         for key in tasks:
             counts.update(read_json(folder / f"{key}.json"))
         return dict(counts)
+
+    def each_bucket(self, name: str, function: Callable) -> dict[str, int]:
+        """Calls `function` for (the job, number) of each bucket; see `each`."""
+        tasks = {f"{b:05d}": (self.job, b) for b in range(self.job.buckets)}
+        return self.each(name, function, tasks)
 
 
 def _task(work: tuple[Path, str, Callable, Any]) -> None:
@@ -99,7 +88,7 @@ def extract(run: Run) -> dict[str, Any]:
     }
     if job.page_map:
         return {**counts, "page_map": map_pages(run)}
-    check_pages(job, counts["new"])
+    probe_rows.check_pages(job, counts["new"])
     return counts
 
 
@@ -116,9 +105,9 @@ def diffset_keys(run: Run) -> dict[str, int]:
     def write() -> dict[str, int]:
         counts = {}
         for name, gone in (("diffset", False), ("deleted", True)):
-            records = (r for r in read_records(job.diffset) if is_gone(r) == gone)
+            records = (r for r in read_records(job.diffset) if probe_rows.is_gone(r) == gone)
             # Hashes of keys, 8 bytes each, so that every worker can hold the set.
-            keys = {page_key(job, r["page_id"], r["title"]) for r in records}
+            keys = {probe_rows.page_key(job, r["page_id"], r["title"]) for r in records}
             KeySet.write(job.keys(name), keys)
             counts[name] = len(keys)
         return counts
@@ -128,9 +117,8 @@ def diffset_keys(run: Run) -> dict[str, int]:
 
 def compare(run: Run) -> dict[str, int]:
     """Classifies all facts; keeps those whose subject's page is in the right text."""
-    tasks = {f"{b:05d}": (run.job, b) for b in range(run.job.buckets)}
-    counts = run.each("candidates", _compare_bucket, tasks)
-    check_revisions(run.job, counts)
+    counts = run.each_bucket("candidates", _compare_bucket)
+    probe_rows.check_revisions(run.job, counts)
     return counts
 
 
@@ -139,11 +127,13 @@ def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
     old = fact_store.index(job.store("old"), bucket, job.old)
     new = fact_store.index(job.store("new"), bucket, job.new)
     counts: collections.Counter[str] = collections.Counter()
-    aligner = PageAligner(job)
-    with atomic_write(bucket_path(job.out / "candidates", bucket)) as f:
-        for pair in fact_store.merge(old, new):
-            for row in candidates(job, *pair, aligner, counts):
-                f.write(json.dumps(row, ensure_ascii=False) + "\n")
+    aligner = probe_rows.PageAligner(job)
+    rows = (
+        row
+        for pair in fact_store.merge(old, new)
+        for row in probe_rows.candidates(job, *pair, aligner, counts)
+    )
+    write_jsonl(bucket_path(job.out / "candidates", bucket), rows)
     return counts
 
 
@@ -154,8 +144,7 @@ def label(run: Run) -> dict[str, int]:
     """Puts the candidates into words and into buckets by page."""
     job = run.job
     run.once("properties", lambda: _property_labels(job))
-    tasks = {f"{b:05d}": (job, b) for b in range(job.buckets)}
-    counts = run.each("labelled", _label_bucket, tasks)
+    counts = run.each_bucket("labelled", _label_bucket)
 
     def by_page() -> dict[str, int]:
         # From buckets by item to buckets by page: the two joins of the build.
@@ -176,7 +165,7 @@ def page_keys(job: Job) -> dict[str, int]:
 
 def _property_labels(job: Job) -> dict[str, str]:
     old, new = (read_json(job.store(side) / "properties.json") for side in ("old", "new"))
-    return relation_labels(further_labels(job), old, new)
+    return probe_rows.relation_labels(probe_rows.further_labels(job), old, new)
 
 
 def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
@@ -184,15 +173,18 @@ def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
     labels = {side: fact_store.Labels(job.store(side), job.buckets) for side in ("old", "new")}
     relations = read_json(job.out / "steps" / "properties.json")
     counts: collections.Counter[str] = collections.Counter()
-    with atomic_write(bucket_path(job.out / "labelled", bucket)) as f:
+
+    def rows() -> Iterator[dict[str, Any]]:
         for row in read_jsonl(bucket_path(job.out / "candidates", bucket)):
             kind, subject, *_, item, old = row
-            side = labels[side_of(kind)]
+            side = labels[probe_rows.side_of(kind)]
             before = map(labels["old"].item, old)
             types = side.type_of(subject), side.type_of(item)
             names = side.item(item), before, types, side.aliases(item)
-            if probe := probe_of(row, relations, *names, counts):
-                f.write(json.dumps(probe.row, ensure_ascii=False) + "\n")
+            if probe := probe_rows.probe_of(row, relations, *names, counts):
+                yield probe.row
+
+    write_jsonl(bucket_path(job.out / "labelled", bucket), rows())
     return counts
 
 
@@ -210,8 +202,9 @@ def texts(run: Run) -> dict[str, int]:
     counts = run.each("wikipedia", _page_texts, tasks)
 
     def by_page() -> dict[str, int]:
-        rows = ((hash64(row[0]), row) for row in _texts(job, len(tasks)))
-        write_rows(rows, job.out / "texts", job.buckets)
+        of_diffset = probe_rows.diffset_texts(job, read_records(job.diffset))
+        rows = itertools.chain(of_diffset, read_rows(job.out / "wikipedia", len(tasks)))
+        write_rows(((hash64(row[0]), row) for row in rows), job.out / "texts", job.buckets)
         return {}
 
     run.once("texts", by_page)
@@ -220,24 +213,13 @@ def texts(run: Run) -> dict[str, int]:
 
 def _page_texts(task: tuple[Job, Dump, tuple[int, int | None], int]) -> dict[str, int]:
     job, dump, ids, shard = task
-    pages_read = 0
-    with atomic_write(bucket_path(job.out / "wikipedia", shard)) as f:
-        for row in page_texts(job, dump.pages(*ids), dump.site):
-            f.write(json.dumps(row, ensure_ascii=False) + "\n")
-            pages_read += 1
-    return {"pages read": pages_read}
-
-
-def _texts(job: Job, shards: int) -> Iterator[list[str]]:
-    yield from diffset_texts(job, read_records(job.diffset))
-    yield from read_rows(job.out / "wikipedia", shards)
+    rows = probe_rows.page_texts(job, dump.pages(*ids), dump.site)
+    return {"pages read": write_jsonl(bucket_path(job.out / "wikipedia", shard), rows)}
 
 
 def align(run: Run) -> dict[str, int]:
     """Alignment step 3: the text of the subject's page contains the object's name."""
-    return run.each(
-        "aligned", _align_bucket, {f"{b:05d}": (run.job, b) for b in range(run.job.buckets)}
-    )
+    return run.each_bucket("aligned", _align_bucket)
 
 
 def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
@@ -250,23 +232,16 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
         if key in pages:
             texts_of[key].setdefault(source, []).append(text)
     counts: collections.Counter[str] = collections.Counter()
-    with atomic_write(bucket_path(job.out / "aligned", bucket)) as f:
-        for row in rows:
-            if is_named(job, row, texts_of[row["page"]], counts):
-                f.write(json.dumps(row, ensure_ascii=False) + "\n")
+    named = (r for r in rows if probe_rows.is_named(job, r, texts_of[r["page"]], counts))
+    write_jsonl(bucket_path(job.out / "aligned", bucket), named)
     return counts
 
 
 def aligned(job: Job) -> Iterator[Probe]:
     """Yields the probes that passed all alignment steps."""
-    return _read_probes(job, "aligned")
+    return map(Probe.of, read_rows(job.out / "aligned", job.buckets))
 
 
 def in_words(job: Job) -> Iterator[Probe]:
     """Yields all candidates in words, whether or not their text names the object."""
-    return _read_probes(job, "rows")
-
-
-def _read_probes(job: Job, stage: str) -> Iterator[Probe]:
-    for row in read_rows(job.out / stage, job.buckets):
-        yield Probe.of(row)
+    return map(Probe.of, read_rows(job.out / "rows", job.buckets))

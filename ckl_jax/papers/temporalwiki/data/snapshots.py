@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data.checksums import files_of
 from ckl_jax.papers.temporalwiki.data.dumps import check_wikis, date_of, open_dump
 
 _GIVE = (
@@ -33,7 +34,7 @@ class Snapshot:
         if not self.wikipedia:
             return self.was or self.date
         parts = (
-            f"{Path(path).name} ({sum(map(os.path.getsize, _all_files(path)))} bytes)"
+            f"{Path(path).name} ({sum(map(os.path.getsize, files_of(path)))} bytes)"
             for path in (self.wikipedia, self.wikidata)
         )
         return f"{self.date}: {', '.join(parts)}"
@@ -49,10 +50,6 @@ class Interval:
     @property
     def name(self) -> str:
         return f"{self.old.date}-{self.new.date}"
-
-
-def _all_files(path: str) -> list[str]:
-    return [str(p) for p in Path(path).iterdir() if p.is_file()] if os.path.isdir(path) else [path]
 
 
 def find(path: str | os.PathLike) -> Snapshot:
