@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.labels import STATE_COLORS
-from ckl_jax.analysis.ledger import STATES
+from ckl_jax.analysis.ledger import BY_INTEREST, STATES
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.analysis.statistics import by_relation
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.overlap import BINS
-
-_KINDS = ("forgotten", "stale", "updated", "learned", "kept", "never known")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +43,7 @@ def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
         leader = study.vanilla if study.vanilla in methods else methods[0]
         kinds = states[methods.index(leader)]
         telling = _telling(states)
-        for kind in _KINDS:
+        for kind in BY_INTEREST:
             mine = [i for i in telling if STATES[kinds[i]] == kind]
             if kind == "never known":  # only worth showing where another method knows
                 mine = [i for i in mine if len(set(states[:, i])) > 1][:1]
@@ -213,11 +211,7 @@ def date_table(study: Study, probe: str) -> list[tuple]:
     Items without a date come last.
     """
     columns, sizes = _by(study, probe, lambda scored: scored.dates)
-    if not any(sizes):
-        return []
-    return [
-        _group_row(date, sizes[date], columns) for date in sorted(sizes, key=lambda d: (not d, d))
-    ]
+    return _in_order(columns, sizes) if any(sizes) else []
 
 
 def group_table(study: Study, probe: str) -> list[tuple]:
@@ -226,11 +220,18 @@ def group_table(study: Study, probe: str) -> list[tuple]:
     names = dict.fromkeys(name for mine in scored for name in mine.group_names)
     rows = []
     for name in names:
-        columns, sizes = _by(study, probe, lambda mine, name=name: mine.group(name))
-        for part in sorted(sizes, key=lambda p: (not p, p)):
-            label, items, scores = _group_row(part, sizes[part], columns)
-            rows.append((f"{name}: {label}", items, scores))
+        found = _in_order(*_by(study, probe, lambda mine, name=name: mine.group(name)))
+        rows += [(f"{name}: {part}", *row) for part, *row in found]
     return rows
+
+
+def _in_order(columns: list[dict], sizes: Mapping[str, int]) -> list[tuple]:
+    """The rows of groups by name, items of none last."""
+    return [_group_row(part, sizes[part], columns) for part in sorted(sizes, key=_none_last)]
+
+
+def _none_last(name: str) -> tuple[bool, str]:
+    return not name, name
 
 
 def _by(

@@ -31,6 +31,7 @@ from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.errors import UserError, refuse_unknown
 
 STATES = ("kept", "updated", "learned", "stale", "forgotten", "never known")
+BY_INTEREST = ("forgotten", "stale", "updated", "learned", "kept", "never known")
 _WIDTH = 44
 
 

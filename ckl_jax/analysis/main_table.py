@@ -6,18 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import labels
+from ckl_jax.analysis import labels, statistics
 from ckl_jax.analysis.rows import training_flops
 from ckl_jax.analysis.sections import COSTS, Cell, Section, compact, costs, estimate, ratio
-from ckl_jax.analysis.statistics import (
-    SAMPLES,
-    bootstrap_means,
-    fuar_samples,
-    holm,
-    interval,
-    mcnemar,
-    two_sided,
-)
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.probe import ROLES, Probe
 from ckl_jax.errors import refuse_unknown
@@ -101,7 +92,7 @@ def _fact_pair(names: Collection[str]) -> tuple[str, str] | None:
 def compute_table(
     study: Study,
     metric: str = "em",
-    samples: int = SAMPLES,
+    samples: int = statistics.SAMPLES,
     acquired: Sequence[str] = (),
     earlier: int = 0,
 ) -> dict[str, Any]:
@@ -155,32 +146,25 @@ class _Numbers:
             # values [M, N], all models on the same items.
             keys, values = study.values(probe, metric)
             # [M, B]. A seed for each probe: resamples of different probes are independent.
-            sampled = bootstrap_means(values, samples, seed=i)
+            sampled = statistics.bootstrap_means(values, samples, seed=i)
             for key, row, draw in zip(keys, values, sampled, strict=True):
                 self.means[key][probe] = 100.0 * float(row.mean())
                 self.draws[key][probe] = 100.0 * draw
         compared = {*tasks.forgotten, *tasks.updated, *tasks.acquired} if tasks else set()
-        self.fuar = {
-            entry.key: (
-                fuar([self.means["initial"], self.means[entry.key]], *tasks.cells),
-                fuar_samples([self.draws["initial"], self.draws[entry.key]], *tasks.cells),
-            )
-            for entry in study.methods
-            if compared and compared <= self.means[entry.key].keys() & self.means["initial"].keys()
-        }
+        self.fuar = {}
+        for key in (entry.key for entry in study.methods if compared):
+            if compared <= self.means[key].keys() & self.means["initial"].keys():
+                means, draws = ([of["initial"], of[key]] for of in (self.means, self.draws))
+                drawn = statistics.fuar_samples(draws, *tasks.cells)
+                self.fuar[key] = fuar(means, *tasks.cells), drawn
 
 
 def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
     scores = {}
     for probe, scored in entry.scores.items():
-        low, high = interval(numbers.draws[entry.key][probe])
-        scores[probe] = {
-            "value": numbers.means[entry.key][probe],
-            "low": low,
-            "high": high,
-            "right": int(scored.em.sum()),
-            "items": len(scored.items),
-        }
+        mean, draws = numbers.means[entry.key][probe], numbers.draws[entry.key][probe]
+        counted = {"right": int(scored.em.sum()), "items": len(scored.items)}
+        scores[probe] = statistics.estimate(mean, draws) | counted
     total = entry.summary.get("total_parameters")
     # Initial's own training is not a cost of an update.
     summary = {} if entry is study.initial else entry.summary
@@ -208,7 +192,7 @@ def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
 
 def _fuar(result: Any, samples: np.ndarray) -> dict[str, float | None]:
     """FUAR and its interval; None ("no gain") stands for infinity, which JSON lacks."""
-    low, high = (end if np.isfinite(end) else None for end in interval(samples))
+    low, high = (end if np.isfinite(end) else None for end in statistics.interval(samples))
     return {**dataclasses.asdict(result), "low": low, "high": high}
 
 
@@ -227,16 +211,17 @@ def _add_tests(study: Study, rows: list[dict], numbers: _Numbers) -> None:
             test = (entry.key, probe)
             differences[test] = means[0][probe] - means[1][probe]
             if numbers.metric == "em":
-                p_values[test] = mcnemar(entry.scores[probe].em, base.scores[probe].em)
+                p_values[test] = statistics.mcnemar(entry.scores[probe].em, base.scores[probe].em)
             else:
-                p_values[test] = two_sided(draws[0][probe] - draws[1][probe])
+                p_values[test] = statistics.two_sided(draws[0][probe] - draws[1][probe])
         if entry.key in numbers.fuar and base.key in numbers.fuar:
             ours, theirs = (numbers.fuar[e.key][1] for e in (entry, base))
             # Signs, as two infinities ("no gain" twice) are equal.
-            p_values[entry.key, "fuar"] = two_sided((ours > theirs).astype(float) - (ours < theirs))
+            signs = (ours > theirs).astype(float) - (ours < theirs)
+            p_values[entry.key, "fuar"] = statistics.two_sided(signs)
             differences[entry.key, "fuar"] = None
     # Once over all tests of the table, not per column: a star anywhere counts as a finding.
-    adjusted = holm(p_values)
+    adjusted = statistics.holm(p_values)
     for row in rows:
         row["tests"] = {
             name: {"difference": differences[key, name], "p": p, "p_holm": adjusted[key, name]}

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.statistics import SAMPLES, bootstrap_means, interval
+from ckl_jax.analysis import statistics
+from ckl_jax.analysis.statistics import SAMPLES, bootstrap_means
 from ckl_jax.errors import UserError, refuse_unknown
 
 FORMULAS = ("token_micro", "batch_mean_legacy", "per_fact_mean", "object_only")
@@ -131,12 +132,10 @@ def estimate(
 
     The interval is that of the bootstrap over facts; it says nothing on the choice of the seed.
     """
-    low, high = interval(bootstrap([losses], formula, samples, seed)[0])
+    drawn = bootstrap([losses], formula, samples, seed)[0]
     counted = losses.object_tokens if formula == "object_only" else losses.tokens
     return {
-        "value": perplexity(losses, formula),
-        "low": low,
-        "high": high,
+        **statistics.estimate(perplexity(losses, formula), drawn),
         "facts": int((counted > 0).sum()),
         "tokens": int(counted.sum()),
     }

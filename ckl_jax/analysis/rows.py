@@ -197,7 +197,7 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
       UserError: the file cannot be read, or a row lacks a field or has one of the wrong type.
     """
     # Checked row by row: a damaged file is named with the line and the field.
-    for number, row in enumerate(_json_lines(path), 1):
+    for number, row in enumerate(read_jsonl(path), 1):
         if not isinstance(row, dict):
             raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
         present = {n: x for n, x in _OPTIONAL.items() if row.get(n) is not None}
@@ -215,13 +215,6 @@ def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
         return FIELDS
     has_answers = any(name in row for name in _OF_ANSWERS)
     return LOSS_FIELDS | {n: x for n, x in FIELDS.items() if has_answers or n not in _OF_ANSWERS}
-
-
-def _json_lines(path: str | os.PathLike) -> Iterator[Any]:
-    try:
-        yield from read_jsonl(path)
-    except UnicodeDecodeError as e:
-        raise UserError(f"{path}: not UTF-8 text ({e.reason}); run the probes again.") from e
 
 
 def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[str, Scored]:
@@ -250,6 +243,12 @@ def _slim(row: dict[str, Any]) -> dict[str, Any]:
         return sys.intern(value) if isinstance(value, str) else value
 
     return {n: shared(value) for n, value in row.items() if n in _KEPT and value is not None}
+
+
+def row_files(folder: Path) -> dict[int, Path]:
+    """{step: the rows of its evaluation} of a folder's files, ascending."""
+    found = folder.glob("rows_*.jsonl")
+    return dict(sorted((int(m[1]), path) for path in found if (m := _FILE.search(path.name))))
 
 
 @contextlib.contextmanager
@@ -300,8 +299,7 @@ class Run:
         path = Path(path)
         if not path.is_dir():
             raise NotProbed(f"No folder {path}; give a MODEL_DIR of `t5x train`.")
-        found = (path / "probes").glob("rows_*.jsonl")
-        files = {int(m[1]): p for p in found if (m := _FILE.search(p.name))}
+        files = row_files(path / "probes")
         if not files:
             raise NotProbed(f"{path} {_why_no_rows(path)}")
         # Rows of `t5x eval` lie in a subfolder of the run that was trained.
@@ -315,7 +313,7 @@ class Run:
                 f"step {last}: some were removed; remove {path / 'summary.json'} too and start "
                 "the training again, which then probes the model again."
             )
-        return cls(path, summary, dict(sorted(files.items())))
+        return cls(path, summary, files)
 
     @property
     def name(self) -> str:
@@ -466,7 +464,7 @@ def initial_scores(run: Run) -> dict[str, Scored] | None:
     start: a side network that is random at step 0 is not part of the base. They are left where the
     base was put to other items, or not at the checkpoint that the run started from.
     """
-    return _base_scores(run) or _first_scores(run)
+    return _base_scores(run) or (run.at(0) if 0 in run.files else None)
 
 
 def added_to_initial(run: Run) -> int:
@@ -474,21 +472,14 @@ def added_to_initial(run: Run) -> int:
     return 0 if _base_scores(run) else run.summary.get("added_parameters", 0)
 
 
-def _first_scores(run: Run) -> dict[str, Scored] | None:
-    return run.at(0) if 0 in run.files else None
-
-
 def _base_scores(run: Run) -> dict[str, Scored] | None:
-    base, own = base_of(run), _first_scores(run)
-    if base is None:
+    if (base := base_of(run)) is None:
         return None
     name = Path(run.summary["base_checkpoint"]).name
     step = int(name.removeprefix("checkpoint_")) if name.startswith("checkpoint_") else None
     if step is not None and step not in base.steps:
         return None
     scores = base.last if step is None else base.at(step)
-    return scores if own is None or _same_items(own, scores) else None
-
-
-def _same_items(a: Mapping[str, Scored], b: Mapping[str, Scored]) -> bool:
-    return all(probe in b and b[probe].items == scored.items for probe, scored in a.items())
+    own = run.at(0) if 0 in run.files else {}
+    alike = all(probe in scores and scores[probe].items == x.items for probe, x in own.items())
+    return scores if alike else None

@@ -8,21 +8,13 @@ from ckl_jax.analysis import gate
 from ckl_jax.analysis.figures import legend, panels, png
 from ckl_jax.analysis.gate import decimals
 from ckl_jax.analysis.labels import STATE_COLORS, count
-from ckl_jax.analysis.ledger import STATES
+from ckl_jax.analysis.ledger import BY_INTEREST, STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
 from ckl_jax.updates import scores
 from ckl_jax.updates.items import TAGS
 from ckl_jax.updates.records import read, read_rows
 from ckl_jax.updates.registry import Registry
 
-_ORDER = (
-    "forgotten",
-    "stale",
-    "updated",
-    "learned",
-    "kept",
-    "never known",
-)  # what tells most first
 _HEADLINES = {
     gate.SHIP: "The updated model may ship.",
     gate.HOLD: "The updated model should not ship.",
@@ -119,7 +111,7 @@ def write(
                     r["date"],
                     r["evidence"],
                 ]
-                for r in sorted(rows, key=lambda r: (_ORDER.index(r["state"]), r["tag"]))
+                for r in sorted(rows, key=lambda r: (BY_INTEREST.index(r["state"]), r["tag"]))
             ],
             ["ledger.jsonl has them with all candidates."],
             anchor="facts",

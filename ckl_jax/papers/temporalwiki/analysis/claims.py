@@ -27,7 +27,7 @@ from ckl_jax.papers.temporalwiki.analysis.results import (
     method_label,
 )
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities
-from ckl_jax.papers.temporalwiki.analysis.text_losses import Texts, read_losses
+from ckl_jax.papers.temporalwiki.analysis.text_losses import losses_if_any
 
 FULL, DIFF = "full", "vanilla"
 _ADAPTER = "k_adapter_k2"
@@ -171,11 +171,7 @@ def _proper_nouns(
     models: dict[str, dict[str, Model]], intervals: Sequence[str], samples: int, seed: int
 ) -> dict[Key, Any]:
     """Log perplexities of proper nouns, in the new text of an interval and in the rest."""
-
-    @functools.cache
-    def losses(folder: Path) -> Texts:
-        return read_losses(folder) if any(folder.glob("proper_nouns/rows_*")) else {}
-
+    losses = functools.cache(losses_if_any)
     found: dict[Key, Any] = {}
     for kind in (NEW_TEXT, OLD_TEXT):
         drawn: dict[str, list[np.ndarray]] = {}

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.analysis import statistics
 from ckl_jax.analysis.perplexity import average, bootstrap, estimate, perplexity, rounded, score
 from ckl_jax.analysis.rows import EVAL, Run, training_flops
-from ckl_jax.analysis.statistics import SAMPLES, interval
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.papers.temporalwiki.analysis import text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import (
@@ -35,7 +35,7 @@ MATRIX = ("method", "model", "facts_of", "perplexity", "low", "high", "facts")
 class Perplexities:
     """Perplexity and bootstrap of every model on every class of facts, paired over models."""
 
-    def __init__(self, study: Study, samples: int = SAMPLES):
+    def __init__(self, study: Study, samples: int = statistics.SAMPLES):
         self._numbers: dict[tuple[str, str, Key], tuple[float, np.ndarray]] = {}
         models = list(study.all_models())
         keys = dict.fromkeys(key for model in models for key in model.losses)
@@ -56,19 +56,17 @@ class Perplexities:
         """{"value", "low", "high", "facts"}; None where the model was not evaluated."""
         if model is None or key not in model.losses:
             return None
-        value, draws = self._numbers[model.method, model.interval, key]
-        low, high = interval(draws)
-        return {"value": value, "low": low, "high": high, "facts": len(model.losses[key])}
+        numbers = self._numbers[model.method, model.interval, key]
+        return {**statistics.estimate(*numbers), "facts": len(model.losses[key])}
 
     def mean(self, model: Model | None, keys: Sequence[Key]) -> dict[str, Any] | None:
         """The mean of two perplexities, of their rounded values as the paper has it."""
         if model is None or not all(key in model.losses for key in keys):
             return None
         numbers = [self._numbers[model.method, model.interval, key] for key in keys]
-        low, high = interval(sum(draws for _, draws in numbers) / len(keys))
         # The paper's Avg is the mean of the printed values.
         value = average(*(float(rounded(value)) for value, _ in numbers))
-        return {"value": float(value), "low": low, "high": high}
+        return statistics.estimate(value, sum(draws for _, draws in numbers) / len(keys))
 
 
 def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
@@ -260,10 +258,7 @@ def proper_nouns(study: Study) -> list[dict[str, Any]]:
       As `light_tuned`; the numbers are {"value", "low", "high", "model", "initial"}: ratios, 1 for
       Initial.
     """
-
-    @functools.cache
-    def losses(folder: Any) -> text_losses.Texts:
-        return text_losses.read_losses(folder) if any(folder.glob("proper_nouns/rows_*")) else {}
+    losses = functools.cache(text_losses.losses_if_any)
 
     def found(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
         task, before = f"{interval}_{kind}", losses(study.initial.path / EVAL)

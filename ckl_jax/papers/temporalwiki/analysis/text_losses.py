@@ -6,7 +6,6 @@ made NaN: here such a batch is left out (`batch_mean_legacy`). The figure shows 
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.perplexity import Losses, bootstrap, perplexity
-from ckl_jax.analysis.statistics import SAMPLES, interval
+from ckl_jax.analysis.rows import row_files
+from ckl_jax.analysis.statistics import SAMPLES, estimate
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
 
 LEGACY_BATCH = 4
 FORMULAS = ("token_micro", "batch_mean_legacy")
-_FILE = re.compile(r"rows_(\d+)\.jsonl$")
+
 Texts = dict[str, dict[str, Losses]]  # task -> group -> columns, a text each
 
 
@@ -71,8 +71,7 @@ def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
     Raises:
       UserError: there are none, or the file is malformed.
     """
-    files_of_rows = (Path(folder) / "proper_nouns").glob("rows_*.jsonl")
-    files = {int(m[1]): path for path in files_of_rows if (m := _FILE.search(path.name))}
+    files = row_files(Path(folder) / "proper_nouns")
     step = max(files, default=None) if step is None else step
     if step not in files:
         at = f" at step {step}" if files else ""
@@ -85,6 +84,11 @@ def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
         raise UserError(
             f"{files[step]}: a row has no losses ({e!r}); evaluate the run again."
         ) from e
+
+
+def losses_if_any(folder: Path) -> Texts:
+    """`read_losses` of a folder; {} if nothing was evaluated there."""
+    return read_losses(folder) if any(folder.glob("proper_nouns/rows_*")) else {}
 
 
 def ratios(
@@ -117,7 +121,6 @@ def ratios(
             a, b = (perplexity(x, formula, LEGACY_BATCH) for x in (ours, theirs))
             drawn = bootstrap([ours, theirs], formula, samples, batch_size=LEGACY_BATCH)
             # Ratios within each resample, not a ratio of intervals: the texts are the same.
-            low, high = interval(drawn[0] / drawn[1])
-            numbers = {"value": a / b, "low": low, "high": high, "model": a, "initial": b}
-            found[task][group] = numbers
+            ratio = estimate(a / b, drawn[0] / drawn[1])
+            found[task][group] = {**ratio, "model": a, "initial": b}
     return found
