@@ -50,7 +50,13 @@ def ask(
     compile_cache.enable()
     scorer = open_scorer(folder)
     limit = getattr(scorer.model.config, "max_positions", None)
-    fits = _Fits(scorer.model, limit)
+
+    def fits(statement: Statement) -> bool:
+        if limit is None:
+            return True
+        (ids,) = scorer.model.input_vocabulary.encode_many([statement.text])
+        return len(ids) + 2 <= limit
+
     kept = [item for item in items if fits(max(item.statements(), key=lambda s: len(s.text)))]
     answers: dict[str, int] = {}
     for part in batches(kept, lambda item: len(item.candidates), _AT_ONCE):
@@ -72,33 +78,17 @@ def ask(
     return found | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
 
 
-class _Fits:
-    """Whether a statement fits a model's positions."""
-
-    def __init__(self, model: Any, limit: int | None):
-        self._vocabulary, self._limit = model.input_vocabulary, limit
-
-    def __call__(self, statement: Statement) -> bool:
-        if self._limit is None:
-            return True
-        (ids,) = self._vocabulary.encode_many([statement.text])
-        return len(ids) + 2 <= self._limit
-
-
 def pieces(documents: Iterable[Document], masked: bool) -> list[Statement]:
     """Pieces of documents of up to 120 words, at most 300, evenly spread.
 
     Args:
       masked: for an encoder-decoder: only names and dates count, those of each piece at once.
     """
-
     found = spread((p for d in documents for p in chunk(d.text, _PIECE_WORDS)), _PIECES)
     if not masked:
         return [Statement(text, (), ((0, len(text)),)) for text in found]
     finder = HeuristicFinder.fit(found)
-    spans = {text: finder.find(text)[:_SPANS] for text in found}
+    named = ((text, finder.find(text)[:_SPANS]) for text in found)
     return [
-        Statement(text, (), tuple((start, end) for start, end, _ in spans[text]))
-        for text in found
-        if spans[text]
+        Statement(text, (), tuple((a, b) for a, b, _ in spans)) for text, spans in named if spans
     ]

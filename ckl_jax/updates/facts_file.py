@@ -119,10 +119,7 @@ def _item(
         end=end,
         candidates=(now.text, *((old,) if old else ()), *wrong),
         old=old,
-        about="",
         date=now.date,
-        document="",
-        evidence="",
     )
 
 

@@ -134,7 +134,7 @@ def check(tasks: Sequence[str], include_path: str | None) -> None:
     """Raises `UserError` for a task that the harness lacks or whose data are missing.
 
     Args:
-      place: folder with task files of the user's own, or None.
+      include_path: folder with task files of the user's own, or None.
     """
     if include_path is not None and not Path(include_path).is_dir():
         raise UserError(f"--harness-tasks {include_path}: there is no such folder.")
@@ -170,8 +170,7 @@ def run(
 
     Args:
       model, params: a decoder-only model.
-      tasks: names, see `check`.
-      place: folder with task files of the user's own, or None.
+      tasks, include_path: see `check`.
       limit: items of each task, at most.
     """
     found = lm_eval.simple_evaluate(

@@ -59,7 +59,7 @@ def _shown(item: Item) -> dict[str, Any]:
         "key": item.id,
         "probe": item.tag,
         "id": item.id,
-        "statement": item.text[: item.start] + BLANK + item.text[item.end :],
+        "statement": item.cloze(BLANK),
         "question": "",
         "answers": [item.answer],
         "old": [item.old] if item.old else [],

@@ -32,9 +32,8 @@ _DOCUMENTS, _TEXT_WORDS = 20_000, 5_000_000
 _WORDS = (5, 60)  # of a sentence
 _COMMON = 100  # sentences: a name in more of them says little
 _NAMES = 8  # in a sentence: one with more is a list
-_SHARED = (
-    2  # words of their own that two wordings of a fact share, where the answer is no rare name
-)
+# Words of their own that two wordings of a fact share, where the answer is no rare name.
+_SHARED = 2
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _SAME_FRAME = 0.5  # of words around an answer
 _WORD = re.compile(r"\w+")
@@ -66,10 +65,11 @@ class Item:
     end: int
     candidates: tuple[str, ...]  # the answer, then the old one of a changed fact, then others
     old: str  # the old answer of a changed fact, else ""
-    about: str  # the name that the answer is stated about; "" of a question of the user's own
-    date: str  # of the document, YYYY-MM-DD, or from which an answer of the user's own is right
-    document: str  # its id, if the item is made of text
-    evidence: str  # a sentence that stays in the text and states the fact, if it is
+    # date: of the document, YYYY-MM-DD, or from which an answer of the user's own is right
+    about: str = ""  # the name that the answer is stated about, if the item is made of text
+    date: str = ""
+    document: str = ""  # its id, if the item is made of text
+    evidence: str = ""  # a sentence that stays in the text and states the fact, if it is
 
     @property
     def answer(self) -> str:
@@ -77,7 +77,11 @@ class Item:
 
     @property
     def question(self) -> str:
-        return f"{self.text[: self.start]}____{self.text[self.end :]}"
+        return self.cloze("____")
+
+    def cloze(self, blank: str) -> str:
+        """The sentence with a blank for the answer."""
+        return self.text[: self.start] + blank + self.text[self.end :]
 
     def statements(self) -> Iterator[Statement]:
         """The sentence with each candidate."""

@@ -30,7 +30,7 @@ from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.overlap import measure
 from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
-from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.data.text.documents import Document, spread, write_documents
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError, if_missing
 from ckl_jax.models.masked import MaskedModel
@@ -176,7 +176,7 @@ class _Run:
         self.settings = self._with_since(settings)
         self.model = Path(registry.current_model)
         self.config = _require_model(self.model)
-        self.masked = training.is_masked(self.config)
+        self.masked = self.config.has_encoder  # trained on masked spans
         training.require_exportable(settings.method, self.masked, settings.adapter)
         training.check_bindings(settings.method, self.config, settings.bindings)
         positions = getattr(self.config, "max_positions", None)
@@ -406,19 +406,13 @@ class _Run:
         """The first day from which an answer counts as new."""
         if self.settings.since:
             return self.settings.since
-        previous = self.learned
-        if not previous:
+        if not self.learned:
             return counts["first_date"]
-        last = records.read(previous[-1], "documents.json")["last_date"]
+        last = records.read(self.learned[-1], "documents.json")["last_date"]
         return (datetime.date.fromisoformat(last) + datetime.timedelta(days=1)).isoformat()
 
     def _overlap(self, probed: list[items.Item]) -> dict[str, Any]:
-        probes = [
-            ProbeItem(
-                id=i.id, input=i.text[: i.start] + BLANK + i.text[i.end :], answers=(i.answer,)
-            )
-            for i in probed
-        ]
+        probes = [ProbeItem(id=i.id, input=i.cloze(BLANK), answers=(i.answer,)) for i in probed]
         if not probes:
             return {"items": 0, "exact": 0, "near": []}
         texts = (d.text for d in new_text.read(self.folder / "new.jsonl"))
@@ -464,7 +458,7 @@ class _Run:
         arguments = (rows, vocabulary, plan.length, self.masked)
         if not training.make_rows("new", self.folder / "new.jsonl", *arguments):
             raise UserError(f"{self.folder}: no text is left to train on but held-out sentences.")
-        write_documents(older, training.older_text(self._older()))
+        write_documents(older, spread(self._older(), training.REPLAYED))
         replay = training.make_rows("old", older, *arguments)
         self._say(
             f"Training by {self.settings.method}: rows of {plan.length} tokens, "
@@ -554,12 +548,9 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
 
 
 def _scores(folder: Path, rows: list[dict[str, Any]]) -> dict[str, gate.Score]:
-    was, now = (records.read(folder, f"{n}.json")["texts"] for n in ("before", "after"))
-    right = np.array(
-        [[row[n] == row["candidates"][0] for row in rows] for n in ("before", "after")]
-    )
-    old = np.array(
-        [[bool(r["old"]) and r[n] == r["old"] for r in rows] for n in ("before", "after")]
-    )
+    names = ("before", "after")
+    was, now = (records.read(folder, f"{n}.json")["texts"] for n in names)
+    right = np.array([[row[n] == row["candidates"][0] for row in rows] for n in names])
+    old = np.array([[bool(row["old"]) and row[n] == row["old"] for row in rows] for n in names])
     texts = {k: np.array([was[k], now[k]], float).reshape(2, -1, 2) for k in ("new", "old")}
     return scores.scores([row["tag"] for row in rows], right, old, texts)

@@ -144,12 +144,11 @@ def _paragraphs(document: Document, today: str) -> list[tuple[str, list[int]]]:
             f"The document {document.id!r} is of {document.date}, after today ({today}); "
             "mend its date."
         )
-    return [(p, _hashes(p)) for p in document.text.split("\n") if p.strip()]
-
-
-def _hashes(paragraph: str) -> list[int]:
-    keys = map(normalise, split_sentences(paragraph))
-    return [hash64(key) for key in keys if key]
+    return [
+        (p, [hash64(key) for key in map(normalise, split_sentences(p)) if key])
+        for p in document.text.split("\n")
+        if p.strip()
+    ]
 
 
 def write(documents: Iterable[tuple[Document, bool]], new: Path, old: Path) -> None:

@@ -174,10 +174,6 @@ class Registry:
     def history(self) -> list[dict[str, Any]]:
         """(name, record, verdict) of each finished update."""
         return [
-            {
-                "name": folder.name,
-                **read(folder, "update.json"),
-                **read(folder, "verdict.json"),
-            }
+            {"name": folder.name, **read(folder, "update.json"), **read(folder, "verdict.json")}
             for folder in self.updates()
         ]

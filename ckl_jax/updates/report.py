@@ -15,6 +15,7 @@ from ckl_jax.updates.items import TAGS
 from ckl_jax.updates.records import read, read_rows
 from ckl_jax.updates.registry import Registry
 
+_FACTS = ("question and answer", "before", "after", "state", "kind", "date", "stated in the text")
 _HEADLINES = {
     gate.SHIP: "The updated model may ship.",
     gate.HOLD: "The updated model should not ship.",
@@ -35,90 +36,61 @@ def write(
     counts = read(folder, "documents.json")
     overlap = read(folder, "overlap.json")
     record = read(folder, "update.json")
+    found = verdict["scores"]
     lead = [
         f"{_HEADLINES[verdict['verdict']]} {'; '.join(verdict['reasons'])}.",
-        _says(verdict["scores"]),
+        _says(found),
         f"Update {folder.name} of {Path(registry.model).name}, by {record['method']}, on "
         f"{counts['kept']:,} documents with {counts['words']:,} new words, "
         f"{counts['first_date']} to {counts['last_date']}.",
     ]
+    spans = {n: f"{decimals(s['low'])} to {decimals(s['high'])}" for n, s in found.items()}
+    scored = [
+        [name, decimals(found[name]["value"]), spans[name], found[name]["n"], text]
+        for name, text in scores.SCORES.items()
+        if name in found
+    ]
+    kinds = [
+        [tag, *(sum(r["tag"] == tag and r["state"] == s for r in rows) for s in STATES)]
+        for tag in TAGS
+        if any(r["tag"] == tag for r in rows)
+    ]
+    tasks = [
+        [task, metric, _error(before[metric]), _error(value), value[2]]
+        for task, (before, after) in verdict.get("tasks", {}).items()
+        for metric, value in after.items()
+        if metric in before
+    ]
+    notes = [
+        f"Condition: {verdict['condition']}. It must hold of the whole interval.",
+        "A fact is answered right when the model ranks its answer first of up to ten.",
+    ]
+    note = (
+        f"{overlap['exact']:,} of {overlap['items']:,} questions stand in the training text word "
+        "by word, with their answers."
+    )
+    errors = ["Of lm-evaluation-harness, with 1.96 standard errors."] * ("tasks" in verdict)
+    of_tasks = ["task", "metric", "before", "after", "items"]
+    of_scores = ["score", "value", "95 % interval", "n", "what it is"]
     sections = [
-        Section(
-            "Scores",
-            ["score", "value", "95 % interval", "n", "what it is"],
-            [
-                [
-                    name,
-                    decimals(s["value"]),
-                    f"{decimals(s['low'])} to {decimals(s['high'])}",
-                    s["n"],
-                    text,
-                ]
-                for name, text in scores.SCORES.items()
-                if (s := verdict["scores"].get(name))
-            ],
-            [
-                f"Condition: {verdict['condition']}. It must hold of the whole interval.",
-                "A fact is answered right when the model ranks its answer first of up to ten.",
-            ],
-            anchor="scores",
-            kind="plain",
-        ),
-        Section(
-            "Facts by kind",
-            ["kind", *STATES],
-            [
-                [tag, *(sum(r["tag"] == tag and r["state"] == s for r in rows) for s in STATES)]
-                for tag in TAGS
-                if any(r["tag"] == tag for r in rows)
-            ],
-            [
-                f"{overlap['exact']:,} of {overlap['items']:,} questions stand in the training "
-                "text word by word, with their answers."
-            ],
-            anchor="kinds",
-        ),
-        Section(
-            "General tasks",
-            ["task", "metric", "before", "after", "items"],
-            [
-                [task, metric, _error(before[metric]), _error(value), value[2]]
-                for task, (before, after) in verdict.get("tasks", {}).items()
-                for metric, value in after.items()
-                if metric in before
-            ],
-            ["Of lm-evaluation-harness, with 1.96 standard errors."] if "tasks" in verdict else [],
-            anchor="tasks",
-        ),
-        Section(
-            "All facts",
-            [
-                "question and answer",
-                "before",
-                "after",
-                "state",
-                "kind",
-                "date",
-                "stated in the text",
-            ],
-            [
-                [
-                    Cell(r["question"], r["candidates"][0] + (r["old"] and f" (was {r['old']})")),
-                    r["before"],
-                    r["after"],
-                    Cell("", r["state"], color=STATE_COLORS[r["state"]]),
-                    r["tag"],
-                    r["date"],
-                    r["evidence"],
-                ]
-                for r in sorted(rows, key=lambda r: (BY_INTEREST.index(r["state"]), r["tag"]))
-            ],
-            ["ledger.jsonl has them with all candidates."],
-            anchor="facts",
-            kind="examples",
-        ),
+        Section("Scores", of_scores, scored, notes, anchor="scores", kind="plain"),
+        Section("Facts by kind", ["kind", *STATES], kinds, [note], anchor="kinds"),
+        Section("General tasks", of_tasks, tasks, errors, anchor="tasks"),
+        _facts(rows),
     ]
     return write_page(folder / "report.html", f"Update {folder.name}", sections, lead)
+
+
+def _facts(rows: Sequence[Mapping]) -> Section:
+    """All facts, those that tell most first."""
+    cells = []
+    for r in sorted(rows, key=lambda r: (BY_INTEREST.index(r["state"]), r["tag"])):
+        asked = Cell(r["question"], r["candidates"][0] + (r["old"] and f" (was {r['old']})"))
+        state = Cell("", r["state"], color=STATE_COLORS[r["state"]])
+        of_text = (r[name] for name in ("tag", "date", "evidence"))
+        cells.append([asked, r["before"], r["after"], state, *of_text])
+    note = "ledger.jsonl has them with all candidates."
+    return Section("All facts", _FACTS, cells, [note], anchor="facts", kind="examples")
 
 
 def _error(result: Sequence[float | None]) -> str:
@@ -144,36 +116,20 @@ def write_history(registry: Registry) -> Path:
     """Writes history.html: one row per update, and the scores as curves."""
     history = registry.history()
     headers = ["update", "begun", "method", "from", "verdict", *scores.SCORES]
-    rows = [
-        [
-            h["name"],
-            h["date"],
-            h["method"],
-            h["base"] or "the first model",
-            h["verdict"],
-            *(_value(h["scores"].get(name)) for name in scores.SCORES),
-        ]
-        for h in history
-    ]
+    rows = []
+    for h in history:
+        found, base = map(h["scores"].get, scores.SCORES), h["base"] or "the first model"
+        values = [decimals(score["value"]) if score else "" for score in found]
+        rows.append([h["name"], h["date"], h["method"], base, h["verdict"], *values])
+    notes = [f"Current: {registry.current or 'the first model'}."]
     sections = [
         Section("Scores over updates", png=plot_history(history), anchor="curves"),
-        Section(
-            "Updates",
-            headers,
-            rows,
-            [f"Current: {registry.current or 'the first model'}."],
-            anchor="updates",
-            kind="plain",
-        ),
+        Section("Updates", headers, rows, notes, anchor="updates", kind="plain"),
         _by_origin(registry, history),
     ]
     fit = sum(h["verdict"] == gate.SHIP for h in history)
     lead = [f"{count(len(history), 'update')}, of which {fit} may ship."]
     return write_page(registry.root / "history.html", "Updates", sections, lead)
-
-
-def _value(score: Mapping[str, float] | None) -> str:
-    return decimals(score["value"]) if score else ""
 
 
 def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:
@@ -188,13 +144,9 @@ def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:
         [month, *(_share(by_update.get(name)) for name in names)]
         for month, by_update in sorted(found.items())
     ]
-    return Section(
-        "Facts answered right, by their month",
-        ["month", *names],
-        rows[-36:],
-        ["A column is a model; its facts of earlier months are what it was to keep."],
-        anchor="months",
-    )
+    title = "Facts answered right, by their month"
+    note = "A column is a model; its facts of earlier months are what it was to keep."
+    return Section(title, ["month", *names], rows[-36:], [note], anchor="months")
 
 
 def _share(right: Sequence[bool] | None) -> str:
@@ -215,8 +167,6 @@ def plot_history(history: Sequence[Mapping]):
             low, high = ([s[k] for _, s in points] for k in ("low", "high"))
             ax.fill_between(x, low, high, color=line.get_color(), alpha=0.15)
     ax.set_xticks(range(len(history)), [h["name"] for h in history])
-    ax.set_xlabel("update")
-    ax.set_ylabel("answered right after it")
-    ax.set_ylim(0, 1)
+    ax.set(xlabel="update", ylabel="answered right after it", ylim=(0, 1))
     legend(figure, [ax])
     return figure

@@ -73,8 +73,7 @@ class Update:
         checks.require_int(1, **{"--max-items": self.max_items, "--keep": self.keep})
         checks.require_int(0, **{"--seed": self.seed})
         for name in ("epochs", "batch_size", "length", "harness_limit"):
-            if (value := getattr(self, name)) is not None:
-                checks.require_int(1, **{f"--{name.replace('_', '-')}": value})
+            checks.require_int(1, **{f"--{name.replace('_', '-')}": getattr(self, name)})
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0.")
         scores.parse(self.ship_if)

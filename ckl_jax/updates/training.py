@@ -2,8 +2,9 @@
 
 import dataclasses
 import itertools
+import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ from ckl_jax.config import gin_config
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.tasks.prepare import describe, make_task
-from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.spans import has_sentinel, masked_rows
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.train.studies import gin_values
 from ckl_jax.train.subprocess_runs import Training
+from ckl_jax.updates.new_text import read
 
 _GIN = Path(__file__).parents[1] / "gin_configs"
-_REPLAYED = 20_000  # documents of older text, evenly spread
+REPLAYED = 20_000  # documents of older text, evenly spread
 # Parameters up to which a rate holds, of updates of all parameters; added ones take more.
 _RATES = ((5e7, 1e-3), (5e8, 2e-4), (2e9, 5e-5), (float("inf"), 2e-5))
 _FEW_ADDED = 5.0
@@ -41,11 +42,6 @@ class Plan:
     batch_size: int
     epochs: int
     learning_rate: float
-
-
-def is_masked(model: Any) -> bool:
-    """Whether a configuration is an encoder-decoder's, which is trained on masked spans."""
-    return model.has_encoder
 
 
 def gin_files(method: str, masked: bool) -> tuple[str, ...]:
@@ -93,7 +89,7 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
       tokens: of the text, about.
       given: values of `Plan` that are not None.
     """
-    masked = is_masked(model)
+    masked = model.has_encoder
     length = given.get("length") or min(512, getattr(model, "max_positions", 512))
     rate = next(rate for size, rate in _RATES if parameters <= size)
     if "lora" in method or "adapter" in method:
@@ -112,8 +108,6 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
 
 def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, masked: bool) -> bool:
     """Makes the cached task of a file of documents; returns False if it has no text."""
-    from ckl_jax.updates.new_text import read
-
     if not any(d.text for d in read(path)):
         return False
     if not masked:
@@ -150,16 +144,11 @@ def _lengths(length: int, masked: bool) -> dict[str, int]:
     return {"inputs": length, "targets": length // 2} if masked else {"targets": length}
 
 
-def older_text(documents: Iterable[Document]) -> list[Document]:
-    """The files of older text to replay."""
-    return spread(documents, _REPLAYED)
-
-
 def training(
     folder: Path, plan: Plan, model: Any, replay: bool, seed: int, bindings: tuple[str, ...]
 ) -> Training:
     """The `t5x train` of an update in `folder`, which contains `import` and `rows`."""
-    macros = _macros(folder, plan, is_masked(model), replay, seed)
+    macros = _macros(folder, plan, model.has_encoder, replay, seed)
     gin = [*plan.gin_files, str(folder / "import" / "model.gin")]
     architecture = architectures.of_config(model)
     if not architecture.includes_gin:
@@ -169,7 +158,7 @@ def training(
 
 def check_bindings(method: str, model: Any, bindings: Sequence[str]) -> None:
     """Raises `UserError` for bindings that the training would refuse."""
-    masked = is_masked(model)
+    masked = model.has_encoder
     gin = gin_files(method, masked)
     macros = _macros(Path(), Plan(gin, 2, 1, 1, 1.0), masked, True, 0)
     # `import/model.gin` binds it.
@@ -200,11 +189,8 @@ def parameters(folder: Path) -> int:
     total = 0
     for path in folder.glob("*.safetensors"):
         with open_safetensors(path) as f:
-            for name in f.keys():  # noqa: SIM118 (not a mapping)
-                size = 1
-                for n in f.get_slice(name).get_shape():
-                    size *= n
-                total += size
+            names = f.keys()  # it is no mapping
+            total += sum(math.prod(f.get_slice(name).get_shape()) for name in names)
     return total
 
 
