@@ -33,7 +33,7 @@ class Example:
     predictions: tuple[tuple[str, str], ...]
 
 
-def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
+def pick_examples(study: Study) -> list[Example]:
     """The facts on which the methods differ most, of each state that occurs.
 
     The kind of a fact is the state it has under Vanilla (the first method, if that was not run).
@@ -47,7 +47,7 @@ def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
             mine = [i for i in telling if STATES[kinds[i]] == kind]
             if kind == "never known":  # only worth showing where another method knows
                 mine = [i for i in mine if len(set(states[:, i])) > 1][:1]
-            for i in mine[:per_kind]:
+            for i in mine[:_PER_KIND]:
                 examples.append(_example(study, probe, kind, i, methods, states[:, i]))
     return examples
 
@@ -86,6 +86,7 @@ def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Ex
     return Example(probe, title, kind, question, answer, tuple(cells))
 
 
+_PER_KIND = 2  # examples of a probe
 _MOST_FACTS = 4000  # of a page of some 3 MB
 _SHOWN = 40  # relations of a table
 _AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
@@ -95,19 +96,10 @@ def examples(study: Study) -> Section:
     """Tables of predictions, one for each probe."""
     chosen = pick_examples(study)
     headers = ["Question and answer", *(entry.label for entry in study.entries)]
-    tables = [
-        Section(
-            title,
-            headers,
-            [
-                [_question(e), *(_prediction(*said) for said in e.predictions)]
-                for e in chosen
-                if e.probe == probe
-            ],
-            kind="examples",
-        )
-        for probe, title in dict.fromkeys((e.probe, e.title) for e in chosen)
-    ]
+    tables = []
+    for probe, title in dict.fromkeys((e.probe, e.title) for e in chosen):
+        rows = [[_question(e), *_predictions(e)] for e in chosen if e.probe == probe]
+        tables.append(Section(title, headers, rows, kind="examples"))
     note = (
         "First answers, with the state of the fact relative to the Initial model; facts on which "
         "the methods differ most."
@@ -126,7 +118,7 @@ def all_facts(study: Study) -> Section:
         left_out += len(order[room:])
         for i in order[:room]:
             e = _example(study, probe, "", i, methods, states[:, i])
-            rows.append([_question(e), e.title, *(_prediction(*said) for said in e.predictions)])
+            rows.append([_question(e), e.title, *_predictions(e)])
     notes = [f"{left_out:,} facts more are in the runs' rows."] if left_out else []
     headers = ["Question and answer", "Probe", *(entry.label for entry in study.entries)]
     return Section("All facts", headers, rows, notes, anchor="facts", kind="examples")
@@ -136,10 +128,13 @@ def _question(example: Example) -> Cell:
     return Cell(example.question.replace(BLANK, "____"), example.answer)
 
 
-def _prediction(answer: str, state: str) -> Cell:
-    if not state:
-        return Cell(answer)
-    return Cell(answer or "(nothing)", state, color=STATE_COLORS[_AT_INITIAL.get(state, state)])
+def _predictions(example: Example) -> Iterator[Cell]:
+    for answer, state in example.predictions:
+        if state:
+            color = STATE_COLORS[_AT_INITIAL.get(state, state)]
+            yield Cell(answer or "(nothing)", state, color=color)
+        else:
+            yield Cell(answer)
 
 
 def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:
@@ -174,17 +169,13 @@ def grouped(study: Study, of: str) -> Section:
         "groups": (group_table, "Group"),
     }[of]
     headers = [head, "Items", *(entry.label for entry in study.entries)]
-    tables = [
-        Section(
-            f"{record.long}, EM",
-            headers,
-            [
-                [name, n, *("–" if x is None else f"{x:.1f}" for x in scores)]
-                for name, n, scores in table(study, probe)
-            ],
-        )
-        for probe, record in study.records.items()
-    ]
+    tables = []
+    for probe, record in study.records.items():
+        rows = [
+            [name, n, *("–" if x is None else f"{x:.1f}" for x in scores)]
+            for name, n, scores in table(study, probe)
+        ]
+        tables.append(Section(f"{record.long}, EM", headers, rows))
     return Section(f"Scores by {head.lower()}", sections=tables, anchor=of)
 
 
@@ -227,11 +218,8 @@ def group_table(study: Study, probe: str) -> list[tuple]:
 
 def _in_order(columns: list[dict], sizes: Mapping[str, int]) -> list[tuple]:
     """The rows of groups by name, items of none last."""
-    return [_group_row(part, sizes[part], columns) for part in sorted(sizes, key=_none_last)]
-
-
-def _none_last(name: str) -> tuple[bool, str]:
-    return not name, name
+    names = sorted(sizes, key=lambda name: (not name, name))
+    return [_group_row(name, sizes[name], columns) for name in names]
 
 
 def _by(

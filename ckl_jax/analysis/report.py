@@ -202,27 +202,17 @@ def _evaluations(study: Study) -> Section:
 
 def _settings(study: Study) -> Section:
     runs = [(e.label, e.run) for e in study.entries if e.run]
+    names = ("device", "epochs", "steps")
     rows = [
-        [
-            label,
-            run.path,
-            *(str(run.summary.get(k, "–")) for k in ("device", "epochs", "steps")),
-            seed_of(run) or None,
-        ]
+        [label, run.path, *(str(run.summary.get(k, "–")) for k in names), seed_of(run) or None]
         for label, run in runs
     ]
     demos = [demo for _, run in runs if (demo := run.path.parent / "demo.json").exists()]
-    notes = [f"Demo: {json.dumps(read_json(demo))}" for demo in demos[:1]]
+    notes = [versions(), *(f"Demo: {json.dumps(read_json(demo))}" for demo in demos[:1])]
     headers = ["Run", "Folder", "Device", "Epochs", "Steps", "Seed"]
-    return Section(
-        "Settings",
-        headers,
-        rows,
-        [versions(), *notes],
-        sections=configs((label, run.path) for label, run in runs),
-        kind="plain",
-        anchor="settings",
-    )
+    below = configs((label, run.path) for label, run in runs)
+    about = {"sections": below, "kind": "plain", "anchor": "settings"}
+    return Section("Settings", headers, rows, notes, **about)
 
 
 def versions() -> str:

@@ -14,20 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax import checks
+from ckl_jax import checks, files
 from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import (
-    ANY_NUMBER,
-    BadJson,
-    checkpoint_digest,
-    os_errors,
-    parse_json,
-    read_json_object,
-    read_jsonl,
-)
+from ckl_jax.files import ANY_NUMBER, BadJson
 
 _NUMBER = (float, int)
 FIELDS = {
@@ -54,12 +46,8 @@ _OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 METRICS_FILE = "metrics.jsonl"
 # Numbers and texts of `summary.json`, where they are there and not null.
-_COUNTS = (
-    "steps",
-    "trainable_parameters",
-    "total_parameters",
-    "added_parameters",
-    "matmul_flops_per_step",
+_COUNTS = frozenset(
+    "steps trainable_parameters total_parameters added_parameters matmul_flops_per_step".split()
 )
 _TEXTS = ("run", "method", "base_checkpoint", "base_digest")
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
@@ -197,12 +185,12 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
       UserError: the file cannot be read, or a row lacks a field or has one of the wrong type.
     """
     # Checked row by row: a damaged file is named with the line and the field.
-    for number, row in enumerate(read_jsonl(path), 1):
+    for number, row in enumerate(files.read_jsonl(path), 1):
+        where = f"{path}, row {number}"
         if not isinstance(row, dict):
-            raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
+            raise UserError(f"{where}: not a JSON object; is it a file of probe rows?")
         present = {n: x for n, x in _OPTIONAL.items() if row.get(n) is not None}
-        where, fields = f"{path}, row {number}", _fields(row) | present
-        checks.require_fields(where, row, fields, "run the probes again")
+        checks.require_fields(where, row, _fields(row) | present, "run the probes again")
         for name in ("predictions", "answers"):
             if not row.get(name, True):
                 raise UserError(f"{where}: no {name}; run the probes again.")
@@ -370,7 +358,7 @@ def read_metrics(path: str | os.PathLike, whole: bool = False) -> Iterator[dict[
     Raises:
       UserError: `whole`, which a finished run's file is, and a line is no row.
     """
-    with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
+    with files.os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
         for number, line in enumerate(f, 1):
             if (row := metrics_row(line)) is not None:
                 yield row
@@ -382,7 +370,7 @@ def metrics_row(line: str) -> dict[str, Any] | None:
     """A line of a `metrics.jsonl`, or None if it is incomplete or something else."""
     try:
         # A line without its newline is still being written.
-        row = parse_json(line, ANY_NUMBER) if line.endswith("\n") else None
+        row = files.parse_json(line, ANY_NUMBER) if line.endswith("\n") else None
     except BadJson:
         return None
     return row if isinstance(row, dict) and "step" in row and "split" in row else None
@@ -411,7 +399,7 @@ def _why_no_rows(path: Path) -> str:
 def _read_summary(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    summary = read_json_object(path)
+    summary = files.read_json_object(path)
     for name, value in summary.items():
         entries = {f"{name} of {path}": value}
         if name in _COUNTS:
@@ -444,7 +432,7 @@ def base_of(run: Run) -> Run | None:
 def _may_be_base(run: Run, folder: Path) -> bool:
     """Whether a folder has the checkpoint that the run started from, or nothing to know it by."""
     digest = run.summary.get("base_digest")
-    held = {checkpoint_digest(path) for path in folder.glob("checkpoint_*")} - {None}
+    held = {files.checkpoint_digest(path) for path in folder.glob("checkpoint_*")} - {None}
     return digest is None or not held or digest in held
 
 

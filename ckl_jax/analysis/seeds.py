@@ -5,19 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import labels
+from ckl_jax.analysis import labels, sections
 from ckl_jax.analysis.main_table import cell_value, compute_table, titles
 from ckl_jax.analysis.report import find_runs, is_run
-from ckl_jax.analysis.sections import (
-    COSTS,
-    Cell,
-    Section,
-    compact,
-    costs,
-    estimate,
-    whole,
-    write_page,
-)
+from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.analysis.statistics import spread
 from ckl_jax.analysis.study import load_study
 from ckl_jax.errors import UserError
@@ -65,7 +56,7 @@ def compare_seeds(folders: Sequence[str | Path], out: str | Path, summarize: Sum
     write_file(out / "seeds.md", table.markdown())
     made = Section("Scores", sections=[table], anchor="scores")
     lead = [*_lead(table), f"Folders: {', '.join(given)}."]
-    page = write_page(out / "seeds.html", "Results over seeds", [made], lead)
+    page = sections.write_page(out / "seeds.html", "Results over seeds", [made], lead)
     table.show()
     return page
 
@@ -127,24 +118,21 @@ def of_demos(
         rows.append({"key": key, "label": label, "columns": columns})
         size, flops = columns["trainable"]["mean"], columns["flops"]["mean"]
         found = (_cell(columns[name]) for name in shown)
-        cells.append(
-            [
-                *(label, compact(size and round(size)), *found, costs(flops, None)[0]),
-                estimate(columns["cpu_seconds"], whole, value="mean"),
-            ]
-        )
+        seconds = sections.estimate(columns["cpu_seconds"], sections.whole, value="mean")
+        trainable = sections.compact(size and round(size))
+        cells.append([label, trainable, *found, sections.costs(flops, None)[0], seconds])
     note = (
         f"Mean over {len(tables)} demos; below it, the smallest and the largest. FUAR has a mean "
         "where something was gained in all of them."
     )
-    headers = ["Method", "Trainable", *shown.values(), *COSTS]
+    headers = ["Method", "Trainable", *shown.values(), *sections.COSTS]
     return Section(headers=headers, rows=cells, notes=[note]), rows
 
 
 def _cell(column: dict) -> Cell:
     if column["no_gain"]:
         return Cell(f"no gain in {column['no_gain']} of {len(column['values'])}")
-    return estimate(column, value="mean")
+    return sections.estimate(column, value="mean")
 
 
 def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str] = ()) -> None:

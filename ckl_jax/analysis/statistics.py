@@ -89,8 +89,8 @@ def bootstrap_seeds(values: np.ndarray, seed: int = 0) -> np.ndarray:
     return values[chosen, items].mean(axis=1)
 
 
-def seed_interval(samples: np.ndarray, seeds: int, level: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of `bootstrap_seeds`, expanded for few seeds (Hesterberg, 2015).
+def seed_interval(samples: np.ndarray, seeds: int) -> tuple[float, float]:
+    """95 % percentile interval of `bootstrap_seeds`, expanded for few seeds (Hesterberg, 2015).
 
     A resample of S seeds varies as if there were (S - 1) / S of the variance, and its percentiles
     are those of a normal distribution; with S small the interval would be far too short. Where
@@ -102,6 +102,7 @@ def seed_interval(samples: np.ndarray, seeds: int, level: float = 0.95) -> tuple
     """
     from scipy import special
 
+    level = 0.95
     if seeds > 1:
         width = -special.stdtrit(seeds - 1, 0.5 * (1.0 - level)) * math.sqrt(seeds / (seeds - 1))
         level = 1.0 - 2.0 * float(special.ndtr(-width))
@@ -111,20 +112,20 @@ def seed_interval(samples: np.ndarray, seeds: int, level: float = 0.95) -> tuple
     return low, high
 
 
-def seeds_needed(effect: float, stddev: float, fewest: int = 5, most: int = 100) -> int | None:
+def seeds_needed(effect: float, stddev: float, fewest: int = 5) -> int | None:
     """The fewest seeds whose 95 % interval of the mean (Student's t) would leave out 0.
 
     Args:
       effect: the mean.
       stddev: over seeds.
-      fewest, most: to be tried.
+      fewest: to be tried.
 
     Returns:
-      Their number; None if it is above `most`.
+      Their number; None if it is above 100.
     """
     from scipy import special
 
-    n = np.arange(fewest, most + 1)
+    n = np.arange(fewest, 101)
     enough = special.stdtrit(n - 1, 0.975) * stddev / np.sqrt(n) < abs(effect)
     return int(n[enough.argmax()]) if enough.any() else None
 
@@ -210,16 +211,14 @@ def holm(p_values: Mapping) -> dict:
     return {name: adjusted[name] for name in p_values}
 
 
-def precision_curve(
-    hit_rank: np.ndarray, beams: np.ndarray, ks: Sequence[int] = (1, 5, 10, 20, 50, 100)
-) -> dict[int, float]:
+def precision_curve(hit_rank: np.ndarray, beams: np.ndarray) -> dict[int, float]:
     """{k: fraction of items whose first k answers hold a right one}, up to the widest search.
 
     Items that were searched less widely are left out. Always holds k = 1 and the widest k.
     """
     widest = int(np.max(beams))
     ranks = np.asarray(hit_rank)[np.asarray(beams) == widest]
-    wanted = sorted({k for k in ks if k <= widest} | {1, widest})
+    wanted = sorted({k for k in (1, 5, 10, 20, 50, 100) if k <= widest} | {1, widest})
     return {k: float(np.mean((ranks > 0) & (ranks <= k))) for k in wanted}
 
 

@@ -7,7 +7,6 @@ on: what is finished stays, and other settings need another folder.
 import ast
 import contextlib
 import dataclasses
-import functools
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -98,44 +97,25 @@ def _never(name: str, before: Any, now: Any) -> bool:
 
 
 @contextlib.contextmanager
-def open_study(
-    settings: StudySettings,
-    record: str,
-    what: str,
-    *,
-    free: Collection[str] = (),
-    replaced: Mapping[str, Any] | None = None,
-    may_become: Callable[[str, Any, Any], bool] = _never,
-) -> Iterator[Study]:
+def open_study(settings: StudySettings, record: str, what: str, **allowed: Any) -> Iterator[Study]:
     """Context manager that creates and locks the folder of a study.
 
-    The settings are kept in the folder. All may change as long as nothing was made, and bindings as
-    long as there are no results: some values fail only in a training. So may snapshots, of which
-    one may turn out to be damaged. On a CPU, trainings use what others compiled, until the block
-    ends.
+    The settings are kept in the folder. On a CPU, trainings use what others compiled, until the
+    block ends.
 
     Args:
-      settings: of the study.
-      record: name of the file that keeps them.
-      what: is in the folder, for the message: "demo".
-      free: names of further settings that may change.
-      replaced: what is kept in place of some settings, or in addition.
-      may_become: (name, before, now): whether a setting may change so, beside the results there
-        are.
+      settings, record, what, **allowed: as for `check_record`.
 
     Raises:
       UserError: the folder is being filled, or holds results of other settings or other files.
     """
-    check = functools.partial(
-        check_record, settings, record, what, free=free, replaced=replaced, may_become=may_become
-    )
     if not any((settings.root / name).exists() for name in (record, processes.LOCK)):
         files.refuse_existing(settings.root, None)
     with files.os_errors(settings.root):
         settings.root.mkdir(parents=True, exist_ok=True)
     with processes.FolderLock() as lock:
         lock.acquire(settings.root, "filled", "--out")
-        files.write_json(settings.root / record, check())
+        files.write_json(settings.root / record, check_record(settings, record, what, **allowed))
         with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
             yield Study(settings, {processes.COMPILED_FOR_THIS_CPU: folder})
 
@@ -149,7 +129,19 @@ def check_record(
     replaced: Mapping[str, Any] | None = None,
     may_become: Callable[[str, Any, Any], bool] = _never,
 ) -> dict[str, Any]:
-    """Refuses a folder with results of other settings; arguments as for `open_study`.
+    """Refuses a folder with results of other settings.
+
+    All may change as long as nothing was made, and bindings as long as there are no results: some
+    values fail only in a training. So may snapshots, of which one may turn out to be damaged.
+
+    Args:
+      settings: of the study.
+      record: name of the file that keeps them.
+      what: is in the folder, for the message: "demo".
+      free: names of further settings that may change.
+      replaced: what is kept in place of some settings, or in addition.
+      may_become: (name, before, now): whether a setting may change so, beside the results there
+        are.
 
     Returns:
       What the folder keeps of the settings.
