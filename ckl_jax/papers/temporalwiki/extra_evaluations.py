@@ -15,14 +15,7 @@ from typing import Any
 from ckl_jax.analysis.rows import EVAL
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
-from ckl_jax.papers.temporalwiki.analysis.results import (
-    INITIAL,
-    LATER,
-    LIGHT_TUNED,
-    NEW_TEXT,
-    OLD_TEXT,
-    probes_of,
-)
+from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval
 from ckl_jax.papers.temporalwiki.settings import Model, Updates
 from ckl_jax.papers.temporalwiki.study_data import NOUNS, Data
@@ -51,7 +44,7 @@ def _bindings(updates: Updates) -> list[str]:
 
 def _wanted_batch(updates: Updates) -> int:
     macros = {"CACHE_DIRS": (), "VOCABULARY_PATH": ""}
-    names = [*updates.gin_files(INITIAL), TUNING]
+    names = [*updates.gin_files(results.INITIAL), TUNING]
     return studies.gin_values(names, macros, _bindings(updates))[_BATCH]
 
 
@@ -60,9 +53,9 @@ def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
     trainings = []
     for model in models:
         folder = data.updates.model_dir(model)
-        probed = probes_of(folder)
+        probed = results.probes_of(folder)
         if missing := tuple(f for f in data.fact_files() if Path(f).stem not in probed):
-            out = folder / LATER / data.snapshots[-1].date
+            out = folder / results.LATER / data.snapshots[-1].date
             macros = {"FACT_PROBES": missing, "CACHE_DIRS": ()}
             trainings.append(_evaluation(data, model, model.name, out, macros, "probes"))
     return trainings
@@ -101,12 +94,11 @@ def _tunings(data: Data, model: Model, own: Sequence[Interval], batch: int) -> I
             macros = {"LIGHT_TUNE_FACTS": facts, "LIGHT_TUNE_NAME": name, "FACT_PROBES": (probed,)}
             # There may be fewer facts than wanted, of changed ones above all.
             fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
-            title = (
-                name if model.interval is None else kind
-            )  # the others are evaluated on their own
+            # Updated models are evaluated on their own interval alone.
+            title = name if model.interval is None else kind
             yield Training.of(
                 f"{model.name}, tuned: {title}",
-                updates.model_dir(model) / LIGHT_TUNED / name,
+                updates.model_dir(model) / results.LIGHT_TUNED / name,
                 [*updates.gin_files(model.method), TUNING],
                 _macros(data, model) | macros,
                 [*_bindings(updates), fitting],
@@ -123,7 +115,7 @@ def _nouns(data: Data, model: Model, own: Sequence[Interval]) -> Training:
         "FACT_PROBES": (),
         "CACHE_DIRS": (data.rows(NOUNS),),
         "PROPER_NOUN_ROWS": data.updates.proper_nouns,
-        "PROPER_NOUN_TASKS": tuple(f"{i.name}_{k}" for i in own for k in (NEW_TEXT, OLD_TEXT)),
+        "PROPER_NOUN_TASKS": tuple(f"{i.name}_{k}" for i in own for k in results.KINDS_OF_TEXT),
     }
     out = data.updates.model_dir(model) / EVAL
     return _evaluation(data, model, f"{model.name}, proper nouns", out, macros, "proper_nouns")

@@ -138,9 +138,8 @@ class Data:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The manifests of the probes and of the diffset."""
         if not (diffset / "manifest.json").exists():
-            checksums.verify(
-                x for s in (interval.old, interval.new) for x in (s.wikipedia, s.wikidata)
-            )
+            both = interval.old, interval.new
+            checksums.verify(path for s in both for path in (s.wikipedia, s.wikidata))
         # Deleted text is needed for the class of deleted facts, which the paper does not have.
         options = self._options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
@@ -217,12 +216,9 @@ class Data:
     def train_vocabulary(self, documents: Path, size: int) -> None:
         """Trains a vocabulary on the first snapshot, if there is none."""
         if not self.updates.vocabulary.exists():
-            # A generator: the text of a snapshot is not held in memory.
-            lines = (
-                line
-                for document in read_documents(documents)
-                for line in document_text(document).split("\n")
-            )
+            # Generators: the text of a snapshot is not held in memory.
+            texts = map(document_text, read_documents(documents))
+            lines = (line for text in texts for line in text.split("\n"))
             train_vocabulary(lines, self.updates.vocabulary, size)
 
     def new_documents(self, interval: Interval) -> Path:

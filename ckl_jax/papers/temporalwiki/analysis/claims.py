@@ -16,16 +16,9 @@ from ckl_jax.analysis.claims import Claim, Effect, Key, Kind, Numbers, excess, h
 from ckl_jax.analysis.perplexity import bootstrap, perplexity
 from ckl_jax.analysis.rows import EVAL, training_flops
 from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.published import HOURS, MONTHS, TABLE_3
-from ckl_jax.papers.temporalwiki.analysis.results import (
-    INITIAL,
-    NEW_TEXT,
-    OLD_TEXT,
-    RECORD,
-    Model,
-    load,
-    method_label,
-)
+from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, NEW_TEXT, OLD_TEXT, method_label
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities
 from ckl_jax.papers.temporalwiki.analysis.text_losses import losses_if_any
 
@@ -141,7 +134,7 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
     Raises:
       UserError: the folder has no Initial model, or none that was updated.
     """
-    study = load(folder)
+    study = results.load(folder)
     if not study.models:
         raise UserError(f"{folder} has no finished training of an update; start its command again.")
     facts = Perplexities(study, samples)
@@ -168,7 +161,7 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
 
 
 def _proper_nouns(
-    models: dict[str, dict[str, Model]], intervals: Sequence[str], samples: int, seed: int
+    models: dict[str, dict[str, results.Model]], intervals: Sequence[str], samples: int, seed: int
 ) -> dict[Key, Any]:
     """Log perplexities of proper nouns, in the new text of an interval and in the rest."""
     losses = functools.cache(losses_if_any)
@@ -194,7 +187,7 @@ def _proper_nouns(
 KIND = Kind(
     paper="TemporalWiki (Jang et al. 2022)",
     command="ckl temporalwiki",
-    record=RECORD,
+    record=results.RECORD,
     claims=CLAIMS,
     read=read_numbers,
     flags=("seed", "size", "months", "model"),

@@ -10,13 +10,8 @@ from ckl_jax.analysis.rows import Run
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.files import read_jsonl
-from ckl_jax.papers.temporalwiki.analysis.results import (
-    LIGHT_TUNED,
-    Model,
-    Study,
-    manifests,
-    method_label,
-)
+from ckl_jax.papers.temporalwiki.analysis import results
+from ckl_jax.papers.temporalwiki.analysis.results import Model, Study
 from ckl_jax.papers.temporalwiki.data.edits import ADDED, NAME, NUMBER
 
 _KINDS = ("updated", "new", "ended", "unchanged")
@@ -62,7 +57,7 @@ def section(study: Study) -> Section:
         for key in dict.fromkeys([*mine[: -_ENDS - 1 : -1], *mine[_ENDS - 1 :: -1]]):
             facts = [of[key] for of in scored]
             rows.append([*_fact(facts[0]), *(_answer(fact) for fact in facts)])
-    headers = ["Fact", "Before", "Now", *(method_label(model.method) for model in models)]
+    headers = ["Fact", "Before", "Now", *(results.method_label(model.method) for model in models)]
     title = f"Facts of {study.label(interval)}, and what the models say"
     note = _NOTE.format(2 * _ENDS)
     return Section(title, headers, rows, [note], anchor="examples", kind="examples")
@@ -74,7 +69,7 @@ def _loss(row: Mapping[str, Any]) -> float:
 
 def _rows_of(model: Model, interval: str) -> dict[tuple[str, str], dict[str, Any]]:
     """{(class, item): its row} of an interval, with answers where the model gave some."""
-    folders = [model.path, *sorted(model.path.glob(f"{LIGHT_TUNED}/{interval}_*"))]
+    folders = [model.path, *sorted(model.path.glob(f"{results.LIGHT_TUNED}/{interval}_*"))]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for folder in (f for f in folders if any(f.glob("probes/rows_*.jsonl"))):
         for probe, scored in Run.open(folder).last.items():
@@ -132,7 +127,7 @@ def _new_texts(study: Study, interval: str, titles: set[str]) -> dict[str, Seque
         for line in text.splitlines():
             yield from split(line)
 
-    name = manifests(study, "diffset")[interval]["documents"]
+    name = results.manifests(study, "diffset")[interval]["documents"]
     documents = read_documents(study.root / "data" / interval / "diffset" / name)
     return {d.title: list(sentences(d.text)) for d in documents if d.title in titles}
 
@@ -147,7 +142,7 @@ def new_text(study: Study) -> Section:
 def _new_sentences(study: Study, interval: str) -> list[list[Any]]:
     """The first sentences of each kind, of as many articles."""
     folder = study.root / "data" / interval / "diffset"
-    names = manifests(study, "diffset")[interval]["files"]
+    names = results.manifests(study, "diffset")[interval]["files"]
     found: dict[str, dict[int, list[Any]]] = {_UPDATE: {}, _NEW: {}}
     for record in itertools.chain.from_iterable(read_jsonl(folder / name) for name in names):
         page, text = record["page_id"], record["text"]

@@ -23,15 +23,9 @@ from ckl_jax.analysis.sections import (
 )
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.files import atomic_write, read_json, write_file, write_json
-from ckl_jax.papers.temporalwiki.analysis import examples, promotion, published, tables
+from ckl_jax.papers.temporalwiki.analysis import examples, promotion, published, results, tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
-from ckl_jax.papers.temporalwiki.analysis.results import (
-    KINDS_OF_TEXT,
-    OVERLAP,
-    Study,
-    load,
-    method_label,
-)
+from ckl_jax.papers.temporalwiki.analysis.results import Study, method_label
 
 Rows = Sequence[dict[str, Any]]
 _LEGEND = (
@@ -80,7 +74,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
       UserError: the folder is none, or cannot be written.
     """
     out = Path(out_dir or root)
-    study = load(root)
+    study = results.load(root)
     # Bootstraps once; all tables take their cells from it.
     numbers = tables.Perplexities(study)
     made: dict[str, Any] = {
@@ -97,34 +91,31 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     matrices = [
         matrix_section(study, method, matrix) for method, matrix in made["matrices"].items()
     ]
-    misalignment = Section("Temporal misalignment", sections=matrices, anchor="misalignment")
-    if figure := drawn.get("misalignment"):
-        notes = [*figure.notes, _MATRIX]
-        misalignment = dataclasses.replace(misalignment, png=figure.png, notes=notes)
-    scores, kinds, transfer = (
-        make(study, made[name])
-        for make, name in ((section_3, "table_3"), (_kinds, "table_3"), (_transfer, "transfer"))
-    )
+    figure = drawn.get("misalignment", Section())
+    notes = [*figure.notes, _MATRIX] if figure else []
+    about = {"notes": notes, "png": figure.png, "anchor": "misalignment"}
+    misalignment = Section("Temporal misalignment", sections=matrices, **about)
+    scores, kinds = section_3(study, made["table_3"]), _kinds(study, made["table_3"])
+    transfer = _transfer(study, made["transfer"])
     extra = [_tuned(study, made["light_tuned"]), nouns(study, made["proper_nouns"])]
-    extra += [drawn["proper_nouns"]] if "proper_nouns" in drawn else []
+    extra.append(drawn.get("proper_nouns"))
     extra_evaluations = Section(
         "Light-tuning and proper nouns", sections=extra, anchor="extra_evaluations"
     )
     in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
+    measured = Path(root) / results.OVERLAP
     sections = [
         _verdicts(Path(root) / promotion.VERDICT),
         scores,
-        *(drawn[name] for name in ("averages", "course") if name in drawn),
+        *map(drawn.get, ("averages", "course")),
         kinds,
         transfer,
         extra_evaluations,
         misalignment,
         _corpora(made["table_1"]),
         _facts(study, made["table_2"], made["table_7"]),
-        overlap_section(
-            read_json(measured) if (measured := Path(root) / OVERLAP).is_file() else {}
-        ),
-        *(drawn[name] for name in ("relations", "types") if name in drawn),
+        overlap_section(read_json(measured) if measured.is_file() else {}),
+        *map(drawn.get, ("relations", "types")),
         examples.section(study),
         _settings(study),
     ]
@@ -155,9 +146,8 @@ def _verdicts(path: Path) -> Section:
             rows.append([*names, name, f"{s['value']:.3f}", span, s["n"]])
             names = [""] * 3
     notes = [f"Condition: {found[0]['condition']}, of whole intervals."] if found else []
-    return Section(
-        "The gate", headers, rows, [*notes, *(v["sentence"] for v in found)], anchor="gate"
-    )
+    notes += [verdict["sentence"] for verdict in found]
+    return Section("The gate", headers, rows, notes, anchor="gate")
 
 
 # --- sections
@@ -325,7 +315,7 @@ def nouns(study: Study, found: Rows) -> Section:
     def shown(x: dict[str, Any] | None) -> Cell:
         return estimate(x, "{:.3f}".format)
 
-    columns = [Column(name, of_cells(kind), shown) for kind, name in KINDS_OF_TEXT.items()]
+    columns = [Column(name, of_cells(kind), shown) for kind, name in results.KINDS_OF_TEXT.items()]
     return Section("", notes=[_NOUNS][: len(found)], sections=by_interval(study, found, columns))
 
 
@@ -340,13 +330,8 @@ def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
     classes = [(row, c) for row in of_filters for c in CLASSES if c in row]
     rows = [[f"{study.label(r['interval'])} {c}", *map(r[c].get, STEPS)] for r, c in classes]
     headers = ["Facts of", *map(str.capitalize, STEPS)]
-    names = {
-        "facts": "Facts",
-        "relations": "Relations",
-        "max_repetition": "Most of one relation",
-        "subjects": "Subjects",
-        "objects": "Objects",
-    }
+    names = {"facts": "Facts", "relations": "Relations", "max_repetition": "Most of one relation"}
+    names |= {"subjects": "Subjects", "objects": "Objects"}
     spread = [
         [f"{study.label(row['interval'])} {c}", *(row[c][n] for n in names)]
         for row in of_relations

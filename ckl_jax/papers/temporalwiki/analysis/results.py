@@ -5,7 +5,7 @@ model is run.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +112,9 @@ def load(root: str | Path, trained: bool = True) -> Study:
         for folder in (root / interval).glob("*"):
             if model := _model(folder, folder.name, interval):
                 models.setdefault(folder.name, {})[interval] = model
-    return Study(root, settings, intervals, initial, {m: models[m] for m in _in_order(models)})
-
-
-def _in_order(methods: Iterable[str]) -> list[str]:
-    known = {name: i for i, name in enumerate(_ORDER)}
-    return sorted(methods, key=lambda name: (known.get(name, len(known)), name))
+    rank = {name: i for i, name in enumerate(_ORDER)}
+    methods = sorted(models, key=lambda name: (rank.get(name, len(rank)), name))
+    return Study(root, settings, intervals, initial, {m: models[m] for m in methods})
 
 
 def _model(folder: Path, method: str, interval: str) -> Model | None:

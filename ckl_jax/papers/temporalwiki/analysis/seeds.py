@@ -7,14 +7,8 @@ from typing import Any
 from ckl_jax.analysis.sections import Section, estimate
 from ckl_jax.analysis.seeds import check_seeds, over_seeds
 from ckl_jax.errors import UserError
-from ckl_jax.papers.temporalwiki.analysis import tables
-from ckl_jax.papers.temporalwiki.analysis.results import (
-    NEW_TEXT,
-    OLD_TEXT,
-    RECORD,
-    load,
-    method_label,
-)
+from ckl_jax.papers.temporalwiki.analysis import results, tables
+from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT, method_label
 
 # Perplexities of facts, and of proper nouns relative to Initial.
 COLUMNS = {
@@ -28,7 +22,7 @@ _FREE = ("options",)  # what the command was given, the seed among it; other set
 
 def is_study(folder: str | Path) -> bool:
     """Whether `folder` is of `ckl temporalwiki`."""
-    return (Path(folder) / RECORD).is_file()
+    return (Path(folder) / results.RECORD).is_file()
 
 
 def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, Any]]]:
@@ -38,7 +32,7 @@ def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, An
       UserError: a folder is no study, or one of other models; or two have one seed, or differ by
         more.
     """
-    check_seeds(folders, RECORD, _FREE)
+    check_seeds(folders, results.RECORD, _FREE)
     numbers_of_seeds = [_numbers(Path(folder)) for folder in folders]
     for folder, numbers in zip(folders, numbers_of_seeds, strict=True):
         if list(numbers) != list(numbers_of_seeds[0]):
@@ -64,7 +58,7 @@ def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, An
 
 def _numbers(folder: Path) -> dict[str, dict[str, float | None]]:
     """{"0801-0901 Full": {column: number}}, by interval."""
-    study = load(folder)
+    study = results.load(folder)
     facts = {
         row["method"]: row["intervals"]
         for row in tables.table_3(study, tables.Perplexities(study, samples=1))

@@ -15,17 +15,8 @@ from ckl_jax.analysis import statistics
 from ckl_jax.analysis.perplexity import average, bootstrap, estimate, perplexity, rounded, score
 from ckl_jax.analysis.rows import EVAL, Run, training_flops
 from ckl_jax.data.facts.fact_files import CLASSES
-from ckl_jax.papers.temporalwiki.analysis import text_losses
-from ckl_jax.papers.temporalwiki.analysis.results import (
-    INITIAL,
-    KINDS_OF_TEXT,
-    LIGHT_TUNED,
-    Key,
-    Model,
-    Study,
-    manifests,
-    text_of,
-)
+from ckl_jax.papers.temporalwiki.analysis import results, text_losses
+from ckl_jax.papers.temporalwiki.analysis.results import Key, Model, Study
 from ckl_jax.probes import forgetting
 
 KINDS = ("updated", "new", "deleted", "ended")  # beside the two classes of the paper
@@ -106,8 +97,8 @@ def _cells(numbers: Perplexities, model: Model | None, name: str) -> dict[str, A
     return cells | {"avg": numbers.mean(model, [(name, "unchanged"), (name, "changed")])}
 
 
-def matrices(study: Study, numbers: Perplexities, kind: str = "changed") -> dict[str, Any]:
-    """The temporal misalignment matrix of each method (Figure 4).
+def matrices(study: Study, numbers: Perplexities) -> dict[str, Any]:
+    """The temporal misalignment matrix of each method on changed facts (Figure 4).
 
     Returns:
       {method: {interval that the model was updated by last ("" for Initial): {interval of the
@@ -115,7 +106,7 @@ def matrices(study: Study, numbers: Perplexities, kind: str = "changed") -> dict
     """
     return {
         method: {
-            model.interval: {i: numbers.cell(model, (i, kind)) for i in study.intervals}
+            model.interval: {i: numbers.cell(model, (i, "changed")) for i in study.intervals}
             for model in (study.initial, *study.models[method].values())
         }
         for method in study.methods
@@ -125,7 +116,7 @@ def matrices(study: Study, numbers: Perplexities, kind: str = "changed") -> dict
 def matrix_rows(matrices: dict[str, Any]) -> list[dict[str, Any]]:
     """The cells of `matrices` as rows with the columns of `MATRIX`."""
     return [
-        {"method": method, "model": model or INITIAL, "facts_of": facts}
+        {"method": method, "model": model or results.INITIAL, "facts_of": facts}
         | {name: cell and cell[name.replace("perplexity", "value")] for name in MATRIX[3:]}
         for method, after in matrices.items()
         for model, row in after.items()
@@ -189,7 +180,7 @@ def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float 
 def table_1(study: Study) -> list[dict[str, Any]]:
     """Articles, words and tokens of the snapshots and diffsets, by date."""
     tokens = _tokens(study)
-    kinds = {"Wikipedia": text_of(study), "Diffset": manifests(study, "diffset")}
+    kinds = {"Wikipedia": results.text_of(study), "Diffset": results.manifests(study, "diffset")}
     rows = [
         {
             "name": name,
@@ -225,7 +216,7 @@ def of_probes(study: Study, table: str) -> list[dict[str, Any]]:
       [{"interval", "unchanged", "changed", ...}]: of Table 2 {"initial", "aligned", "final"} of
       each class, of Table 7 {"facts", "relations", ..., "by_relation"}.
     """
-    return [{"interval": i, **m[table]} for i, m in manifests(study, "probes").items()]
+    return [{"interval": i, **m[table]} for i, m in results.manifests(study, "probes").items()]
 
 
 # --- extra evaluations
@@ -243,7 +234,7 @@ def light_tuned(study: Study) -> list[dict[str, Any]]:
 
 def _tuned(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
     name = f"{interval}_{kind}"
-    folder = model.path / LIGHT_TUNED / name
+    folder = model.path / results.LIGHT_TUNED / name
     if not (folder / "summary.json").is_file():
         return None
     scored = Run.open(folder).last[name]
@@ -267,7 +258,7 @@ def proper_nouns(study: Study) -> list[dict[str, Any]]:
             return None
         return text_losses.ratios({task: ours[task]}, before)[task].get("proper_nouns")
 
-    return _rows(study, tuple(KINDS_OF_TEXT), found)
+    return _rows(study, tuple(results.KINDS_OF_TEXT), found)
 
 
 def _rows(study: Study, kinds: tuple[str, str], number: Any) -> list[dict[str, Any]]:

@@ -13,15 +13,8 @@ from typing import Any
 
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.files import parse_json
-from ckl_jax.papers.temporalwiki.data import page_diff
-from ckl_jax.papers.temporalwiki.data.diffsets import (
-    Plan,
-    finish,
-    is_done,
-    open_diffset,
-    shard_of,
-    write_shard,
-)
+from ckl_jax.papers.temporalwiki.data import diffsets, page_diff
+from ckl_jax.papers.temporalwiki.data.diffsets import Plan
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, Span, pieces
 from ckl_jax.papers.temporalwiki.data.page_diff import Rules
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo, read_pages, twice
@@ -41,14 +34,14 @@ def build(todo: Plan, arguments: str = "") -> dict[str, Any]:
       UserError: bad dumps, a page id that is in a dump twice, bad arguments.
     """
     beam, pipeline = beam_runs.new_pipeline(arguments)
-    if done := open_diffset(todo):
+    if done := diffsets.open_diffset(todo):
         return done
     # Shards of an earlier run, local or Beam's, are not made again.
-    missing = [i for i in range(len(todo.shards)) if not is_done(todo, i)]
+    missing = [i for i in range(len(todo.shards)) if not diffsets.is_done(todo, i)]
     if missing:
         _put_together(beam, pipeline, todo, missing)
         beam_runs.run(pipeline)
-    return finish(todo)
+    return diffsets.finish(todo)
 
 
 def _put_together(beam, pipeline, todo: Plan, missing: list[int]) -> None:
@@ -63,7 +56,9 @@ def _put_together(beam, pipeline, todo: Plan, missing: list[int]) -> None:
     found = beam_runs.outputs(
         beam, pairs, "Compare", compared, rules, todo.shards, paths, to=("records", "reasons")
     )
-    reasons = found.reasons | "Sum" >> beam.CombinePerKey(sum) | "By shard" >> beam.Map(by_shard)
+    # ((shard, reason), count) -> (shard, (reason, count)).
+    by_shard = beam.MapTuple(lambda key, count: (key[0], (key[1], count)))
+    reasons = found.reasons | "Sum" >> beam.CombinePerKey(sum) | "By shard" >> by_shard
     files = pipeline | "Shards" >> beam.Create(
         [(i, tuple(os.fspath(todo.path(i, end)) for end in (".jsonl", ".json"))) for i in missing]
     )
@@ -91,8 +86,9 @@ def pages(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (id, packed page) of a part of a dump; pages that do not count have no text."""
     for page in read_pages(piece.path, piece.start, piece.stop, site):
-        if shard_of(shards, page.id) in missing:
-            yield page.id, pack(page_diff.for_triage(page, rules))
+        if diffsets.shard_of(shards, page.id) in missing:
+            counts = not page_diff.drop_reason(page, rules)
+            yield page.id, pack(page if counts else dataclasses.replace(page, text=""))
 
 
 def pack(page: Page) -> bytes:
@@ -110,8 +106,9 @@ def compared(
     """Yields the records of a page as JSON, and its counts (`page_diff.compare`)."""
     number, versions = group
     pair = tuple(_one(versions[side], paths.get(side, "")) for side in ("old", "new"))
-    records, counts = page_diff.records_of(pair, rules)
-    shard = shard_of(shards, number)
+    wanted, reason = page_diff.triage(pair, rules)
+    records, counts = page_diff.compare(wanted, rules) if wanted else ([], {reason: 1})
+    shard = diffsets.shard_of(shards, number)
     for reason, count in counts.items():
         yield "reasons", ((shard, reason), count)
     if records:
@@ -126,14 +123,10 @@ def _one(versions: Iterable[bytes], path: str) -> Page | None:
     return found[0] if found else None
 
 
-def by_shard(row: tuple[tuple[int, str], int]) -> tuple[int, tuple[str, int]]:
-    return row[0][0], (row[0][1], row[1])
-
-
 def write(group: tuple[int, dict[str, Iterable]]) -> None:
     """Writes a shard, in the order of page ids."""
     (paths,) = group[1]["files"]
     # Beam gives groups in any order; files are in the order of ids, as the local build writes them.
     pages_ = sorted(group[1]["records"])
     records = (record for _, text in pages_ for record in parse_json(text))
-    write_shard(*paths, records, dict(group[1]["reasons"]))
+    diffsets.write_shard(*paths, records, dict(group[1]["reasons"]))

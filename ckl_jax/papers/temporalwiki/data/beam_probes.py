@@ -107,51 +107,27 @@ def _write(beam, pipeline, lines, job: Job, name: str) -> None:
 
 def _facts(beam, pipeline, job: Job) -> None:
     """From the dumps to candidate facts in words."""
-    read = beam_runs.outputs(
-        beam,
-        pipeline | "Parts" >> beam.Create(_parts(job)) | "Spread" >> beam.Reshuffle(),
-        "Read",
-        read_part,
-        job.rules,
-        to=("old", "new", "labels", "properties", COUNTS),
-    )
-    compared = beam_runs.outputs(
-        beam,
-        {"old": read.old, "new": read.new} | "Versions of an item" >> beam.CoGroupByKey(),
-        "Compare",
-        compare_items,
-        job,
-        to=("rows", "objects", "types", COUNTS),
-    )
-    named = beam_runs.outputs(
-        beam,
-        {"labels": read.labels, "asked": compared.objects} | "Of an object" >> beam.CoGroupByKey(),
-        "Name objects",
-        answers,
-        to=("rows", "types"),
-    )
+    parts = pipeline | "Parts" >> beam.Create(_parts(job)) | "Spread" >> beam.Reshuffle()
+    kinds = ("old", "new", "labels", "properties", COUNTS)
+    read = beam_runs.outputs(beam, parts, "Read", read_part, job.rules, to=kinds)
+    versions = {"old": read.old, "new": read.new} | "Versions of an item" >> beam.CoGroupByKey()
+    kinds = ("rows", "objects", "types", COUNTS)
+    compared = beam_runs.outputs(beam, versions, "Compare", compare_items, job, to=kinds)
+    objects = {"labels": read.labels, "asked": compared.objects}
+    objects = objects | "Of an object" >> beam.CoGroupByKey()
+    named = beam_runs.outputs(beam, objects, "Name objects", answers, to=("rows", "types"))
     types = (compared.types, named.types) | "Types" >> beam.Flatten()
     # Types need a second join: which type an object has is known only once it is named.
-    typed = beam_runs.outputs(
-        beam,
-        {"labels": read.labels, "asked": types} | "Of a type" >> beam.CoGroupByKey(),
-        "Name types",
-        answers,
-        to=("rows", "types"),
-    )
+    types = {"labels": read.labels, "asked": types} | "Of a type" >> beam.CoGroupByKey()
+    typed = beam_runs.outputs(beam, types, "Name types", answers, to=("rows", "types"))
     properties = read.properties | "Properties" >> beam.combiners.ToDict()
     relations = properties | "Relations" >> beam.Map(relations_of, probe_rows.further_labels(job))
-    worded = beam_runs.outputs(
-        beam,
-        {"rows": compared.rows, "objects": named.rows, "types": typed.rows}
-        | "Of a row" >> beam.CoGroupByKey(),
-        "Put in words",
-        put_in_words,
-        job.buckets,
-        # A few thousand labels of properties go to every worker as a side input.
-        beam.pvalue.AsSingleton(relations),
-        to=("rows", COUNTS),
-    )
+    rows = {"rows": compared.rows, "objects": named.rows, "types": typed.rows}
+    rows = rows | "Of a row" >> beam.CoGroupByKey()
+    # A few thousand labels of properties go to every worker as a side input.
+    given = job.buckets, beam.pvalue.AsSingleton(relations)
+    kinds = ("rows", COUNTS)
+    worded = beam_runs.outputs(beam, rows, "Put in words", put_in_words, *given, to=kinds)
     _write(beam, pipeline, worded.rows, job, "rows")
     beam_runs.write_counts(beam, [read[COUNTS]], "Read counts", _counts(job, "read"))
     counts = [compared[COUNTS], worded[COUNTS]]
@@ -266,23 +242,14 @@ def _texts(beam, pipeline, job: Job) -> None:
     )
     new = pipeline | "Diffset" >> beam.Create([os.fspath(p) for p in record_files(job.diffset)])
     parts = pipeline | "Pieces" >> beam.Create(pieces(dump, PIECE_BYTES))
-    read = beam_runs.outputs(
-        beam,
-        parts | "Spread" >> beam.Reshuffle(),
-        "Read pages",
-        read_texts,
-        job,
-        dump.site,
-        to=("texts", COUNTS),
-    )
+    parts = parts | "Spread" >> beam.Reshuffle()
+    given = job, dump.site
+    read = beam_runs.outputs(beam, parts, "Read pages", read_texts, *given, to=("texts", COUNTS))
     changed = new | "Spread diffset" >> beam.Reshuffle() | beam.FlatMap(read_records, job)
-    by_page = {
-        "rows": rows | "Spread rows" >> beam.Reshuffle() | "Read rows" >> beam.FlatMap(read_rows),
-        "texts": (read.texts, changed) | "Texts" >> beam.Flatten(),
-    }
-    aligned = beam_runs.outputs(
-        beam, by_page | "Of a page" >> beam.CoGroupByKey(), "Align", align, job, to=("rows", COUNTS)
-    )
+    rows = rows | "Spread rows" >> beam.Reshuffle() | "Read rows" >> beam.FlatMap(read_rows)
+    texts = (read.texts, changed) | "Texts" >> beam.Flatten()
+    by_page = {"rows": rows, "texts": texts} | "Of a page" >> beam.CoGroupByKey()
+    aligned = beam_runs.outputs(beam, by_page, "Align", align, job, to=("rows", COUNTS))
     _write(beam, pipeline, aligned.rows, job, "aligned")
     beam_runs.write_counts(beam, [read[COUNTS], aligned[COUNTS]], "Counts", _counts(job, "aligned"))
 

@@ -21,16 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks, files
+from ckl_jax.data import process_pool
 from ckl_jax.data.buckets import bucket_path, write_rows
-from ckl_jax.data.process_pool import (
-    Progress,
-    batches,
-    no_progress,
-    open_folder,
-    ordered_map,
-    processes,
-    run_tasks,
-)
+from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
 from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_diff
@@ -140,13 +133,8 @@ def shard_of(shards: Sequence[tuple[int, int | None]], page: int) -> int:
 
 
 def _describe(dump: Dump) -> dict[str, Any]:
-    return {
-        "name": dump.name,
-        "date": dump.date,
-        "bytes": dump.bytes,
-        "wiki": dump.wiki,
-        "generator": dump.site.generator,
-    }
+    about = {name: getattr(dump, name) for name in ("name", "date", "bytes", "wiki")}
+    return about | {"generator": dump.site.generator}
 
 
 def plan(
@@ -220,7 +208,7 @@ def open_diffset(todo: Plan, shared: bool = False) -> dict[str, Any] | None:
             if not shared:
                 shutil.rmtree(todo.out)
     # Another machine may be writing another part.
-    open_folder(todo.out, settings, shared=shared)
+    process_pool.open_folder(todo.out, settings, shared=shared)
     return None
 
 
@@ -233,12 +221,12 @@ def _make_shards(todo: Plan, mine: list[int], workers: int, progress: Progress) 
     if todo.options.unsorted:
         _sort_pages(_by_threads(todo, workers), progress)
     total = len(todo.shards)
-    with processes(workers) as pool:
+    with process_pool.processes(workers) as pool:
         # Whole shards for each process while there are enough of them: nothing is sent between
         # processes.
         if len(mine) >= workers or pool is None:
             tasks = [(todo, i) for i in mine]
-            run_tasks(_shard, tasks, pool, progress, "shards", total - len(mine))
+            process_pool.run_tasks(_shard, tasks, pool, progress, "shards", total - len(mine))
             return
         for done, i in enumerate(mine, total - len(mine) + 1):
             # Too few shards to go round: this process reads, by threads, the others parse.
@@ -279,8 +267,8 @@ def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda
     sides = (_pages(todo, side, dump, shard) for side, dump in todo.sides.items())
     pairs = _wanted(join(*sides), rules, counts, pages)
     # Batches by bytes of text, not by pages, whose lengths differ by a thousand.
-    work = ((batch, rules) for batch in batches(pairs, _text_bytes, _BATCH_BYTES))
-    records = _records(ordered_map(compare_batch, work, pool, 2 * workers), counts)
+    work = ((batch, rules) for batch in process_pool.batches(pairs, _text_bytes, _BATCH_BYTES))
+    records = _records(process_pool.ordered_map(compare_batch, work, pool, 2 * workers), counts)
     write_shard(todo.path(shard, ".jsonl"), todo.path(shard, ".json"), records, counts)
 
 

@@ -8,19 +8,14 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from ckl_jax.data.compressed import is_multistream, read_lines
 from ckl_jax.errors import UserError
 from ckl_jax.files import require_file
-from ckl_jax.papers.temporalwiki.data.wiki_xml import (
-    Page,
-    SiteInfo,
-    ascending,
-    read_pages,
-    read_site,
-)
+from ckl_jax.papers.temporalwiki.data import wiki_xml
+from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo, read_pages
 
 _PARTS = re.compile(r"p(\d+)p(\d+)")
 _WIKI = re.compile(
@@ -73,7 +68,7 @@ class Dump:
         Raises:
           UserError: as `read_pages` and `ascending`.
         """
-        for page in ascending(self.unsorted_pages(low, high), self.path):
+        for page in wiki_xml.ascending(self.unsorted_pages(low, high), self.path):
             if high is not None and page.id >= high:
                 return
             if page.id >= low:
@@ -117,7 +112,7 @@ def open_dump(path: str | os.PathLike, spans: bool = True) -> Dump:
     path = Path(path)
     files = _files(path)
     all_spans = [s for file, first in files for s in _spans(file, first)] if spans else ()
-    site = read_site(files[0][0])
+    site = wiki_xml.read_site(files[0][0])
     return Dump(
         os.fspath(path),
         date_of(path) or date_of(files[0][0]),
@@ -196,7 +191,9 @@ def id_ranges(dump: Dump, shards: int) -> list[tuple[int, int | None]]:
     A dump of one span gives one range.
     """
     # By compressed bytes, which the work is proportional to, not by ids.
-    ends = list(itertools.accumulate(_sizes(dump.spans)))
+    stops = [os.path.getsize(s.path) if s.stop is None else s.stop for s in dump.spans]
+    sizes = (max(1, stop - s.start) for stop, s in zip(stops, dump.spans, strict=True))
+    ends = list(itertools.accumulate(sizes))
     wanted = [ends[-1] * i / shards for i in range(1, shards)]
     # The span in which each wanted byte lies; a range begins with the first page of a span.
     cuts = [bisect.bisect_right(ends, byte) for byte in wanted]
@@ -215,12 +212,6 @@ def pieces(dump: Dump, size: int) -> list[Span]:
         else:
             spans.append(span)
     return spans
-
-
-def _sizes(spans: Sequence[Span]) -> Iterator[int]:
-    for span in spans:
-        stop = os.path.getsize(span.path) if span.stop is None else span.stop
-        yield max(1, stop - span.start)
 
 
 def check_pair(old: Dump, new: Dump) -> None:
@@ -245,7 +236,8 @@ def check_pair(old: Dump, new: Dump) -> None:
 def check_wikis(old: Dump, new: Dump) -> None:
     """Raises `UserError` if two dumps are of different wikis, by their names or their hosts."""
     # By name if both have one, else by host.
-    for wikis in ((old.wiki, new.wiki), tuple(map(_host, (old, new)))):
+    hosts = tuple(d.site.base.partition("//")[2].partition("/")[0] for d in (old, new))
+    for wikis in ((old.wiki, new.wiki), hosts):
         if all(wikis):
             if wikis[0] != wikis[1]:
                 raise UserError(
@@ -253,10 +245,6 @@ def check_wikis(old: Dump, new: Dump) -> None:
                     "of one wiki."
                 )
             return
-
-
-def _host(dump: Dump) -> str:
-    return dump.site.base.partition("//")[2].partition("/")[0]
 
 
 def _newest(dump: Dump, pages: int = 200) -> str:

@@ -129,7 +129,12 @@ def _late(
     starts: Mapping[str, str], ends: Mapping[str, str], pairs: Mapping[str, str], day: str
 ) -> set[str]:
     """The items whose change has a date on or before the old day, or whose other half has."""
-    late = {o for dates in (starts, ends) for o, date in dates.items() if _is_before(date, day)}
+    late = {
+        o
+        for dates in (starts, ends)
+        for o, date in dates.items()
+        if date and day and is_past(date, day, whole=True)  # with all of its month or year
+    }
     return late | {o for pair in pairs.items() if not late.isdisjoint(pair) for o in pair}
 
 
@@ -142,11 +147,6 @@ def _start(statements: Sequence[Statement], day: str) -> str:
 def _end(statements: Sequence[Statement]) -> str:
     """The last end that is stated; "" if none is known."""
     return max((s.end for s in statements if s.end != UNKNOWN), default="")
-
-
-def _is_before(date: str, day: str) -> bool:
-    """Whether a known date is on or before a known day, with all of its month or year."""
-    return bool(date and day) and is_past(date, day, whole=True)
 
 
 def _successions(

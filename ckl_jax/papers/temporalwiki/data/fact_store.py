@@ -18,25 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import files
 from ckl_jax.data.buckets import bucket_files, bucket_path
-from ckl_jax.data.facts.wikidata_json import (
-    Entity,
-    FactRules,
-    Line,
-    Statement,
-    entity_lines,
-    parse_entity,
-)
+from ckl_jax.data.facts import wikidata_json
+from ckl_jax.data.facts.wikidata_json import Entity, FactRules, Line, Statement, parse_entity
 from ckl_jax.data.process_pool import Progress, batches, ordered_map
 from ckl_jax.errors import UserError
-from ckl_jax.files import (
-    atomic_write,
-    os_errors,
-    parse_json,
-    read_json,
-    read_json_object,
-    write_json,
-)
+from ckl_jax.files import parse_json
 
 _BATCH_BYTES = 4 << 20
 
@@ -67,27 +55,26 @@ def extract(
     """
     marker = folder / "counts.json"
     if marker.is_file():
-        return read_json_object(marker)
+        return files.read_json_object(marker)
     # A store without its marker is unfinished: begin it anew.
     shutil.rmtree(folder, ignore_errors=True)
     counts: collections.Counter[str] = collections.Counter()
     properties: dict[str, str] = {}
-    work = (
-        (os.fspath(path), lines, rules, buckets)
-        for lines in batches(entity_lines(path, workers), lambda line: len(line[2]), _BATCH_BYTES)
-    )
-    with bucket_files(folder, buckets) as files:
+    lines = wikidata_json.entity_lines(path, workers)
+    parts = batches(lines, lambda line: len(line[2]), _BATCH_BYTES)
+    work = ((os.fspath(path), part, rules, buckets) for part in parts)
+    with bucket_files(folder, buckets) as outputs:
         for texts, labels, counted in ordered_map(_parse_batch, work, pool, 2 * workers):
             # Workers parse; this process alone writes, so that lines never mix.
             for number, text in texts.items():
-                files[number].write(text)
+                outputs[number].write(text)
             properties |= labels
             counts.update(counted)
             progress(counts["items"], 0, f"items of {Path(path).name}")
     check_counts(path, counts)
-    write_json(folder / "properties.json", properties)
+    files.write_json(folder / "properties.json", properties)
     # Last: the marker says that the store is whole.
-    write_json(marker, counts)
+    files.write_json(marker, counts)
     return dict(counts)
 
 
@@ -156,7 +143,7 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
     """
     lines: dict[int, bytes] = {}
     offsets: list[tuple[int, int]] = []
-    with os_errors(folder, "read"), open(bucket_path(folder, bucket), "rb") as f:
+    with files.os_errors(folder, "read"), open(bucket_path(folder, bucket), "rb") as f:
         offset = 0
         for line in f:
             # The number is read without parsing the line: most items are compared as bytes only.
@@ -166,7 +153,7 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
             lines[number] = line
             offsets.append((number, offset))
             offset += len(line)
-    with atomic_write(_index_path(folder, bucket), "wb") as f:
+    with files.atomic_write(_index_path(folder, bucket), "wb") as f:
         # [items, 2]: number and byte offset, sorted for a binary search.
         np.save(f, np.array(sorted(offsets), dtype=np.int64).reshape(-1, 2))
     return lines
@@ -190,7 +177,7 @@ class Labels:
 
     def __init__(self, folder: Path, buckets: int):
         self.folder, self.buckets = folder, buckets
-        self.properties: dict[str, str] = read_json(folder / "properties.json")
+        self.properties: dict[str, str] = files.read_json(folder / "properties.json")
         self._item = functools.lru_cache(maxsize=100_000)(self._read)
 
     def item(self, item: str) -> str:
@@ -214,7 +201,7 @@ class Labels:
 
     def _read(self, number: int) -> tuple[str, str, tuple[str, ...]]:
         """Label, type and aliases of an item."""
-        with os_errors(self.folder, "read"):
+        with files.os_errors(self.folder, "read"):
             offsets, file = self._open(number % self.buckets)
             i = int(np.searchsorted(offsets[:, 0], number))
             if i == len(offsets) or offsets[i, 0] != number:

@@ -5,12 +5,8 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from ckl_jax.data.buckets import hash64
-from ckl_jax.papers.temporalwiki.data.probe_filters import (
-    Probe,
-    gives_itself_away,
-    is_long,
-    without_commas,
-)
+from ckl_jax.papers.temporalwiki.data import probe_filters
+from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
 
 Keys = tuple[str, str]
 
@@ -59,10 +55,10 @@ def _lots(
 ) -> dict[str, list[tuple[int, Probe]]]:
     """The first facts of each relation with their random keys, functions of fact and seed."""
     heaps: dict[str, list] = {relation: [] for relation in wanted}
-    for probe in map(without_commas, pool):
+    for probe in map(probe_filters.without_commas, pool):
         heap = heaps.get(probe.relation)
         free = heap is not None and (probe.subject, probe.relation) not in probed
-        if not free or gives_itself_away(probe) or is_long(probe):
+        if not free or probe_filters.gives_itself_away(probe) or probe_filters.is_long(probe):
             continue
         # The `count` smallest lots of a relation, in one pass.
         item = (-hash64(seed, *probe.ids), probe.ids, probe)

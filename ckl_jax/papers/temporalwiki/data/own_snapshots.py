@@ -9,20 +9,14 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ckl_jax import files
+from ckl_jax.data import dump_writer
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.dump_writer import (
-    PLAIN_TEXT,
-    PageText,
-    item_snak,
-    property_of,
-    time_snak,
-    write_entities,
-    write_pages,
-)
+from ckl_jax.data.dump_writer import PLAIN_TEXT, PageText
 from ckl_jax.data.facts.dated_facts import UNKNOWN, DatedFact
 from ckl_jax.data.facts.offices import within
 from ckl_jax.data.text.documents import Document
@@ -56,7 +50,7 @@ def write_snapshots(
       UserError: fewer than two dates, a date without documents, or the folder cannot be written.
     """
     out = Path(out)
-    with tempfile.TemporaryDirectory() as folder, Versions(Path(folder) / "db") as versions:
+    with tempfile.TemporaryDirectory() as place, closing(Versions(Path(place) / "db")) as versions:
         versions.add(documents)
         dates = sorted(set(dates)) or versions.dates()
         _check_dates(dates, versions.dates())
@@ -66,9 +60,9 @@ def write_snapshots(
                 f"{WIKI}-{stamp}-pages-articles-multistream.xml.bz2",
                 f"wikidata-{stamp}-all.json.gz",
             )
-            pages = write_pages(out / names[0], WIKI, versions.pages(date, complete))
+            pages = dump_writer.write_pages(out / names[0], WIKI, versions.pages(date, complete))
             entities = list(_entities(facts, date, versions.titles(date, complete)))
-            write_entities(out / names[1], entities)
+            dump_writer.write_entities(out / names[1], entities)
             items = sum(entity["type"] == "item" for entity in entities)
             files_of = dict(zip(("wikipedia", "wikidata"), names, strict=True))
             rows.append({**files_of, "pages": pages, "items": items})
@@ -105,10 +99,7 @@ class Versions:
             "PRIMARY KEY (page, date)) WITHOUT ROWID"
         )
 
-    def __enter__(self) -> "Versions":
-        return self
-
-    def __exit__(self, *unused: Any) -> None:
+    def close(self) -> None:
         self.db.close()
 
     def add(self, documents: Iterable[Document]) -> None:
@@ -162,7 +153,7 @@ def _entities(
 ) -> Iterator[dict[str, Any]]:
     """The properties and items of a date; an item of a subject has the facts begun by then."""
     for relation in sorted({fact.relation for fact in facts}):
-        yield property_of(_property(relation), relation.replace("_", " "))
+        yield dump_writer.property_of(_property(relation), relation.replace("_", " "))
     pages = {title: title for title in titles.values()}
     names: dict[str, str] = {}
     by_subject: dict[str, list[DatedFact]] = {}
@@ -211,12 +202,12 @@ def _statement(prop: str, fact: DatedFact, date: str) -> dict[str, Any]:
     """A statement with its start and, once it is over, its end."""
     days = {"P580": fact.valid_from, "P582": fact.valid_to}
     known = {
-        name: [time_snak(name, day)]
+        name: [dump_writer.time_snak(name, day)]
         for name, day in days.items()
         if day not in ("", UNKNOWN) and within(day)[0] <= date
     }
     return {
-        "mainsnak": item_snak(prop, hash64(_keys(fact)[1])),
+        "mainsnak": dump_writer.item_snak(prop, hash64(_keys(fact)[1])),
         "rank": "normal",
         "qualifiers": known,
     }

@@ -92,17 +92,6 @@ def triage(pair: Pair, rules: Rules) -> tuple[Pair | None, str]:
     return None, f"article gone: {dropped}" if old else dropped
 
 
-def for_triage(page: Page, rules: Rules) -> Page:
-    """The page, without its text if it does not count."""
-    return dataclasses.replace(page, text="") if drop_reason(page, rules) else page
-
-
-def records_of(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], Counts]:
-    """`triage` and `compare` in one."""
-    wanted, reason = triage(pair, rules)
-    return compare(wanted, rules) if wanted else ([], {reason: 1})
-
-
 def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], Counts]:
     """Compares pages that `triage` cannot decide.
 

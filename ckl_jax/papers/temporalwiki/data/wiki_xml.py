@@ -14,24 +14,11 @@ from ckl_jax.data.compressed import RECORD_BYTES, read_blocks, too_long
 from ckl_jax.data.dump_writer import WIKITEXT
 from ckl_jax.errors import UserError
 
-_ENGLISH = (  # for dumps without <siteinfo>: the number of a namespace is its place here
-    "",
-    "Talk",
-    "User",
-    "User talk",
-    "Wikipedia",
-    "Wikipedia talk",
-    "File",
-    "File talk",
-    "MediaWiki",
-    "MediaWiki talk",
-    "Template",
-    "Template talk",
-    "Help",
-    "Help talk",
-    "Category",
-    "Category talk",
-)
+# For dumps without <siteinfo>: the number of a namespace is its place here.
+_ENGLISH = (
+    ";Talk;User;User talk;Wikipedia;Wikipedia talk;File;File talk;MediaWiki;MediaWiki talk;"
+    "Template;Template talk;Help;Help talk;Category;Category talk"
+).split(";")
 _NAMESPACES = {name: i for i, name in enumerate(_ENGLISH) if name} | {
     "Image": 6,
     "Portal": 100,

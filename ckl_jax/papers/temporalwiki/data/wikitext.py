@@ -114,6 +114,7 @@ class Extractor:
         self._holes = HoleFiller(language, self.counts)
         self._dropped = SiteInfo().dropped_links if dropped_links is None else dropped_links
         self._t = t = tokens
+        self._parameter_ends = (t.TemplateParamSeparator, t.TemplateClose)
         self._readers = {
             t.TemplateOpen: self._template,
             t.WikilinkOpen: self._link,
@@ -169,9 +170,7 @@ class Extractor:
         return "".join(out)
 
     def _template(self, token, rest: Iterator) -> str:
-        t = self._t
-        ends = (t.TemplateParamSeparator, t.TemplateClose)
-        name = self._read(rest, ends).strip().lower().replace("_", " ")
+        name = self._read(rest, self._parameter_ends).strip().lower().replace("_", " ")
         words = self.counts["words of templates"]
         text = self._template_text(name, rest)
         # Of nested templates only the outer one counts.
@@ -179,8 +178,7 @@ class Extractor:
         return text
 
     def _template_text(self, name: str, rest: Iterator) -> str:
-        t = self._t
-        ends = (t.TemplateParamSeparator, t.TemplateClose)
+        t, ends = self._t, self._parameter_ends
         own = self._templates.get(name)
         if self._end is t.TemplateClose and own is None:
             sign = inline_templates.sign(name)
