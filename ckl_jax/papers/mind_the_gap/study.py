@@ -184,9 +184,8 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
             recipe = DatedVocabulary(size=gap.tokens, model_type="bpe", seed=gap.seed)
             recipe.train(learned[0], path)
         vocabulary = Vocabulary(path)
-        for name, text in zip(
-            (*_LEARNED, _TEST), (*learned, splits / "test.jsonl.gz"), strict=True
-        ):
+        parts = dict(zip(_LEARNED, learned, strict=True)) | {_TEST: splits / "test.jsonl.gz"}
+        for name, text in parts.items():
             prepare_dated(text, gap.task(arm, name), vocabulary)
     vocabulary = Vocabulary(gap.vocabulary(STALE))
     if gap.masks and not (gap.task(STALE, _TUNING) / "manifest.json").exists():

@@ -187,9 +187,8 @@ class InfillingWordScorer(CausalWordScorer):
 
     def _rows(self, number: int, document: StreamDocument) -> Iterator[Row]:
         total, room = len(document.tokens), self.window - 2
-        for word_end, count in zip(
-            np.cumsum(document.counts).tolist(), document.counts, strict=True
-        ):
+        ends = np.cumsum(document.counts).tolist()
+        for word_end, count in zip(ends, document.counts, strict=True):
             # A word longer than a window is filled in by parts.
             for first in range(word_end - int(count), word_end, room):
                 before = min(first, max(room // 2, room - (total - word_end)))

@@ -68,17 +68,16 @@ def _what_shows(documents: str, study: StalenessStudy) -> str:
         raise UserError(f"{documents} holds no documents.")
     # Before hours of scoring, of which `compute` would say the same.
     bins_of(sorted(dates), months=study.bin_months, first=study.first_month)
-    months = collections.Counter(date[:7] for date in dates)
+    months = dict(sorted(collections.Counter(date[:7] for date in dates).items()))
     total = math.log(max(counts.total(), 1))
     means = [
         total - float(np.mean([math.log(counts[word]) for word in words]))
         for document in read_documents(documents)
         if (words := document.text.split())
     ]
-    ordered = dict(sorted(months.items()))
-    slope = detectable_slope(float(np.std(means)), ordered)
+    slope = detectable_slope(float(np.std(means)), months)
     return (
-        f"{len(means):,} documents of {len(ordered)} months, {counts.total():,} words. "
+        f"{len(means):,} documents of {len(months)} months, {counts.total():,} words. "
         f"By the spread of their unigram losses, a rise of {slope:.2g} % a month or more is found "
         "in four of five such corpora."
     )

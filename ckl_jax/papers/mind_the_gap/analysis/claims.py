@@ -15,9 +15,10 @@ import numpy as np
 from ckl_jax.analysis.claims import Claim, Effect, Key, Kind, Numbers, combine, excess, number
 from ckl_jax.analysis.statistics import resampled_sums
 from ckl_jax.data.text.documents import read_documents
-from ckl_jax.data.text.word_classes import NUMBERS, PROPER_NOUNS
+from ckl_jax.data.text.word_classes import NUMBERS, PROPER_NOUNS, make_tagger
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object
+from ckl_jax.papers.mind_the_gap.analysis import staleness
 from ckl_jax.papers.mind_the_gap.analysis.emerging import EMERGING, EmergingMentions
 from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.published import (
@@ -30,13 +31,7 @@ from ckl_jax.papers.mind_the_gap.analysis.published import (
     UPDATED,
 )
 from ckl_jax.papers.mind_the_gap.analysis.seeds import FREE, RECORD
-from ckl_jax.papers.mind_the_gap.analysis.staleness import (
-    ALL,
-    Bins,
-    Totals,
-    bins_of,
-    read_totals,
-)
+from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import OTHER, PartsOfSpeech
 
@@ -122,8 +117,8 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
     settings = results["settings"]
     dumps = {CONTROL: settings["control"], **settings["models"]}
     dumps = {model: _found(folder, dump) for model, dump in dumps.items()}
-    totals = read_totals(dumps, _groupings(folder, results))
-    bins = bins_of(
+    totals = staleness.read_totals(dumps, _groupings(folder, results))
+    bins = staleness.bins_of(
         totals[CONTROL].dates, months=settings["bin_months"], first=settings["first_month"]
     )
     numbers = _drawn(totals, bins, samples, seed)
@@ -149,12 +144,13 @@ def _groupings(folder: Path, results: Mapping[str, Any]) -> list[Any]:
     groupings: list[Any] = [EmergingMentions(words, stale.get("memory_length") or 0)]
     if settings["tagger"]:
         texts = read_documents(_found(folder, settings["train"]))
-        groupings.append(PartsOfSpeech.make(settings["tagger"], (d.text for d in texts)))
+        tagger = make_tagger(settings["tagger"], (d.text for d in texts))
+        groupings.append(PartsOfSpeech(tagger))
     return groupings
 
 
 def _drawn(
-    totals: Mapping[str, Totals], bins: Bins, samples: int, seed: int
+    totals: Mapping[str, staleness.Totals], bins: staleness.Bins, samples: int, seed: int
 ) -> dict[Key, np.ndarray]:
     """Log perplexities of all groups that have words, and slopes, [1 + B] each."""
     words = totals[CONTROL].words

@@ -10,6 +10,7 @@ import numpy as np
 
 from ckl_jax.analysis.figures import few_ticks, panels, png, save
 from ckl_jax.analysis.sections import Section
+from ckl_jax.analysis.statistics import estimate
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap.analysis import staleness
 from ckl_jax.papers.mind_the_gap.analysis.report import inline, perplexity, rounded, slope_of
@@ -72,9 +73,8 @@ def _trend(curves: Mapping[str, staleness.Curve]) -> dict[str, float] | None:
     x = years - years.mean()
     means = np.array([curve.values.mean() for curve in curves.values()])
     samples = np.array([curve.samples.mean(axis=1) for curve in curves.values()])  # [C, B]
-    low, high = staleness.interval((x @ samples) / (x @ x))
-    slope = float(x @ means / (x @ x))
-    return {"value": slope, "low": low, "high": high, "at": float(means.mean())}
+    slope = estimate(x @ means / (x @ x), (x @ samples) / (x @ x))
+    return {**slope, "at": float(means.mean())}
 
 
 @png

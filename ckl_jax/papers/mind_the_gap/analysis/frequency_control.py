@@ -73,9 +73,8 @@ class FrequencyControl:
             for word, value in zip(document.words, excess.tolist(), strict=True):
                 words[word][0] += 1
                 words[word][1] += value
-            documents = sorted([*documents, (float(excess.mean()), document)], key=lambda d: -d[0])[
-                :_SHOWN
-            ]
+            documents.append((float(excess.mean()), document))
+            documents = sorted(documents, key=lambda d: -d[0])[:_SHOWN]
         frequent = [(word, found) for word, found in words.items() if found[0] >= _MIN_COUNT]
         largest = sorted(frequent, key=lambda item: -item[1][1])[:_SHOWN]
         return {
@@ -84,13 +83,8 @@ class FrequencyControl:
                 for word, (count, total) in largest
             ],
             "documents": [
-                {
-                    "id": d.id,
-                    "date": d.date,
-                    "nats": nats,
-                    "text": " ".join(d.words[:_DOCUMENT_WORDS]),
-                }
-                for nats, d in documents
+                {"id": d.id, "date": d.date, "nats": n, "text": " ".join(d.words[:_DOCUMENT_WORDS])}
+                for n, d in documents
             ],
         }
 
@@ -151,12 +145,6 @@ def estimate_cutoff(curve: Curve) -> dict[str, Any] | None:
     drawn, slopes = fit(curve.samples)
     low, high = interval(slopes)
     first, last = np.percentile(drawn, [2.5, 97.5]).round().astype(int)
-    labels = curve.labels
-    return {
-        "month": labels[best],
-        "low": labels[first],
-        "high": labels[last],
-        "slope": float(slope),
-        "slope_low": low,
-        "slope_high": high,
-    }
+    months = zip(("month", "low", "high"), (best, first, last), strict=True)
+    rise = {"slope": float(slope), "slope_low": low, "slope_high": high}
+    return {name: curve.labels[at] for name, at in months} | rise

@@ -61,7 +61,8 @@ def perplexities(results: Results, published: Mapping[str, Sequence[float]] = TA
         over = results["months"].get(model, {}).get("overall")
         rows.append([model, perplexity(results["perplexity"][model][ALL]), rounded(over)])
         for value, control in zip(theirs, TABLE_2[CONTROL], strict=True):
-            rows[-1] += [two(value), None if model == CONTROL else two(_percent(value, control))]
+            over = 100.0 * (value / control - 1.0)
+            rows[-1] += [two(value), None if model == CONTROL else two(over)]
     headers = [h for name in ("Here", *CORPORA) for h in (name, "over control (%)")]
     return Section("Perplexity beside the paper's", ["Model", *headers], rows)
 
@@ -93,7 +94,3 @@ def larger(results: Results) -> Section:
         ["Slope less the larger model's (points a bin)", rounded(slope), "not significant"],
     ]
     return Section("A larger model beside the paper's", ["", "Here", "The paper"], rows)
-
-
-def _percent(value: float, control: float) -> float:
-    return 100.0 * (value / control - 1.0)

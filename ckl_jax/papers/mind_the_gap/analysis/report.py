@@ -12,12 +12,7 @@ from ckl_jax.analysis.figures import save
 from ckl_jax.analysis.report import versions
 from ckl_jax.analysis.sections import Cell, Section, estimate, whole, write_page
 from ckl_jax.files import without_nan, write_file, write_json
-from ckl_jax.papers.mind_the_gap.analysis.emerging import (
-    EMERGING,
-    FIRST,
-    SECOND_SEEN,
-    SECOND_UNSEEN,
-)
+from ckl_jax.papers.mind_the_gap.analysis.emerging import EmergingMentions
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
 from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
@@ -51,19 +46,12 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     drawn = draw(results)
     tables = tables_of(results)
     plain = [dataclasses.replace(table, notes=()) for table in tables.values()]
-    sections = [
-        *parts_of(results, drawn).values(),
-        *more,
-        Section(
-            "Settings",
-            notes=[versions()],
-            sections=[
-                Section(name.capitalize(), code=json.dumps(results[name], indent=1))
-                for name in ("settings", "about")
-            ],
-            anchor="settings",
-        ),
+    given = [
+        Section(name.capitalize(), code=json.dumps(results[name], indent=1))
+        for name in ("settings", "about")
     ]
+    settings = Section("Settings", notes=[versions()], sections=given, anchor="settings")
+    sections = [*parts_of(results, drawn).values(), *more, settings]
     stale = results["months"][results["stale"]]
     against = "a control" if _has_control(results) else "the loss on equally frequent words"
     cutoffs, warning = cutoff_sentences(results), few_documents(results)
@@ -192,24 +180,17 @@ def _emerging(results: Results) -> Section:
         return Section()
     stale = results["stale"]
     updates = [name for name in results["months"] if name != stale]
-    headers = [
-        "Words",
-        "Number",
-        stale,
-        *(h for name in updates for h in (name, f"{name}: reduction (%)")),
-    ]
+    headers = ["Words", "Number", stale]
+    headers += [h for name in updates for h in (name, f"{name}: reduction (%)")]
+    about, settings, perplexities = (results[k] for k in ("emerging", "settings", "perplexity"))
     rows = []
-    for group in (ALL, EMERGING, FIRST, SECOND_SEEN, SECOND_UNSEEN):
-        if results["words"][group] and results["emerging"]["types"]:
-            cells = [
-                whole(results["words"][group]),
-                perplexity(results["perplexity"][stale][group]),
-            ]
+    for group in (ALL, *EmergingMentions.names):
+        if results["words"][group] and about["types"]:
+            words = whole(results["words"][group])
+            rows.append([group, words, perplexity(perplexities[stale][group])])
             for name in updates:
-                cells.append(perplexity(results["perplexity"][name][group]))
-                cells.append(rounded(results["reduction"].get(name, {}).get(group)))
-            rows.append([group, *cells])
-    about, settings = results["emerging"], results["settings"]
+                reduction = rounded(results["reduction"].get(name, {}).get(group))
+                rows[-1] += [perplexity(perplexities[name][group]), reduction]
     unseen = about["unseen_types"].values()
     note = (
         f"{about['types']:,} words with {about['mentions']:,} mentions: at least "
@@ -263,34 +244,21 @@ def cutoff_sentences(results: Results) -> list[str]:
 
 def _sources(results: Results) -> list[Section]:
     """The words and documents that a model loses most on, beyond equally frequent words."""
-    return [
-        Section(
-            f"Where {name} loses most",
-            ["Word", "Number", "Excess (nats)", "In all (nats)"],
-            [
-                [
-                    w["word"][:_SHOWN_LETTERS],
-                    whole(w["count"]),
-                    f"{w['nats']:.2f}",
-                    f"{w['total']:.1f}",
-                ]
-                for w in found["words"]
-            ],
-            ["From the month of the rise on, or of all documents where none is found."],
-            sections=[
-                Section(
-                    "",
-                    ["Document", "Date", "Excess a word (nats)", "Its beginning"],
-                    [
-                        [d["id"], d["date"], f"{d['nats']:.2f}", d["text"]]
-                        for d in found["documents"]
-                    ],
-                )
-            ],
-            anchor=f"sources-{name}",
-        )
-        for name, found in results["sources"].items()
-    ]
+    note = "From the month of the rise on, or of all documents where none is found."
+    headers = ["Word", "Number", "Excess (nats)", "In all (nats)"]
+    of_documents = ["Document", "Date", "Excess a word (nats)", "Its beginning"]
+    sections = []
+    for name, found in results["sources"].items():
+        words = [
+            [w["word"][:_SHOWN_LETTERS], whole(w["count"]), f"{w['nats']:.2f}", f"{w['total']:.1f}"]
+            for w in found["words"]
+        ]
+        documents = [
+            [d["id"], d["date"], f"{d['nats']:.2f}", d["text"]] for d in found["documents"]
+        ]
+        more = {"sections": [Section("", of_documents, documents)], "anchor": f"sources-{name}"}
+        sections.append(Section(f"Where {name} loses most", headers, words, [note], **more))
+    return sections
 
 
 def _points(results: Results) -> str:

@@ -423,10 +423,8 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
     return SlopeTest(difference, t, p, degrees, *spans)
 
 
-def overtakes(curve: Curve, stays: int = 3) -> str | None:
-    """The first bin from which a model is better than the control for at least `stays` bins."""
+def overtakes(curve: Curve) -> str | None:
+    """The first bin from which a model is better than the control for at least three bins."""
     better = curve.values < 0
-    for i in range(len(better) - stays + 1):
-        if better[i : i + stays].all():
-            return curve.labels[i]
-    return None
+    starts = (i for i in range(len(better) - 2) if better[i : i + 3].all())
+    return next((curve.labels[i] for i in starts), None)

@@ -15,15 +15,11 @@ from tyro.conf import arg
 from ckl_jax import checks
 from ckl_jax.data.tasks.word_losses import read_about, read_dump
 from ckl_jax.data.text.documents import read_documents, spread
+from ckl_jax.data.text.word_classes import make_tagger
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object
 from ckl_jax.options import Models, named_folders
-from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness
-from ckl_jax.papers.mind_the_gap.analysis.frequency_control import (
-    FrequencyControl,
-    documents_of,
-    estimate_cutoff,
-)
+from ckl_jax.papers.mind_the_gap.analysis import emerging, frequency_control, staleness
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import PartsOfSpeech, Topics
 
 CONTROL = "control"
@@ -124,11 +120,13 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     totals = staleness.read_totals(study.dumps, groupings)
     frequencies = {}
     if study.control is None:
-        frequencies = {name: FrequencyControl(dump) for name, dump in study.models.items()}
+        frequencies = {
+            name: frequency_control.FrequencyControl(dump) for name, dump in study.models.items()
+        }
     expected = {name: control.totals(groupings) for name, control in frequencies.items()}
     curves = _Curves(study, totals, expected)
     months = {name: curves.of(name) for name in study.models}
-    cutoffs = {name: estimate_cutoff(curve) for name, curve in months.items()}
+    cutoffs = {name: frequency_control.estimate_cutoff(curve) for name, curve in months.items()}
     every = totals[study.stale]
     # The first model is the stale one.
     updates = list(study.models)[1:]
@@ -142,7 +140,10 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         "words": dict(zip(every.groups, every.words.sum(1).tolist(), strict=True)),
         "months": {name: curve.as_dict() for name, curve in months.items()},
         "cutoffs": cutoffs,
-        "sources": _sources(frequencies, cutoffs),
+        "sources": {
+            name: control.sources((cutoffs[name] or {}).get("month", ""))
+            for name, control in frequencies.items()
+        },
         "reduction": {name: curves.reduction(name) for name in alike},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
@@ -151,7 +152,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
             for kind, grouping in (("parts of speech", speech), ("topics", topics))
         },
         "weeks": curves.weeks(),
-        "forgetting": _forgetting_of(study.models),
+        "forgetting": {n: f for n, dump in study.models.items() if (f := _forgetting(dump))},
     }
     if speech:
         results["tagger"] = speech[0].backend
@@ -185,17 +186,6 @@ def _refuse_other_schemes(about: Mapping[str, Mapping[str, Any]]) -> None:
 def _scheme(about: Mapping[str, Mapping[str, Any]], name: str) -> str:
     """How a model's losses are defined, see `word_scorers`; dumps that do not say are causal."""
     return about[name].get("scheme", "causal")
-
-
-def _sources(
-    controls: Mapping[str, FrequencyControl], cutoffs: Mapping[str, dict[str, Any] | None]
-) -> dict[str, Any]:
-    """{model: where its frequencies and its cut-off come from}."""
-    return {n: c.sources((cutoffs[n] or {}).get("month", "")) for n, c in controls.items()}
-
-
-def _forgetting_of(models: Mapping[str, str]) -> dict[str, Any]:
-    return {name: found for name, dump in models.items() if (found := _forgetting(dump))}
 
 
 class _Curves:
@@ -288,7 +278,7 @@ def _forgetting(dump: str) -> dict[str, Any] | None:
 
 
 def _test_words(study: StalenessStudy) -> Iterator[Sequence[str]]:
-    return (document.words for document in documents_of(study.words_of))
+    return (document.words for document in frequency_control.documents_of(study.words_of))
 
 
 def _train_texts(study: StalenessStudy) -> Iterator[str]:
@@ -307,7 +297,7 @@ def _parts_of_speech(study: StalenessStudy) -> list[PartsOfSpeech]:
     # The heuristic tagger learns from text how words are used; without training documents, from the
     # test documents.
     texts = _train_texts(study) if study.train else map(" ".join, _test_words(study))
-    return [PartsOfSpeech.make(study.tagger, texts)]
+    return [PartsOfSpeech(make_tagger(study.tagger, texts))]
 
 
 def _topics(study: StalenessStudy) -> list[Topics]:

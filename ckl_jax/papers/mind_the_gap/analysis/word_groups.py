@@ -1,13 +1,13 @@
 """Groups of words for `staleness`: parts of speech, and topics of their documents."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.data.tasks.word_losses import WordLosses
-from ckl_jax.data.text.word_classes import WordTagger, make_tagger
+from ckl_jax.data.text.word_classes import WordTagger
 from ckl_jax.errors import UserError, if_missing
 
 OTHER = "other words"
@@ -25,15 +25,6 @@ class PartsOfSpeech:
     def __init__(self, tagger: WordTagger):
         self._tagger, self.backend = tagger, tagger.backend
         self.names = (*(name.replace("_", " ") for name in tagger.classes), OTHER)
-
-    @classmethod
-    def make(cls, tagger: str, texts: Iterable[str]) -> "PartsOfSpeech":
-        """By name, see `word_classes.make_tagger`; `texts` are what the heuristic one learns from.
-
-        Raises:
-          UserError: there is no such tagger, or it is not installed.
-        """
-        return cls(make_tagger(tagger, texts))
 
     def weights(self, document: WordLosses) -> np.ndarray:
         """[G, W]; a word is of one group, that of the first tagged span which begins in it."""
@@ -83,17 +74,14 @@ class Topics:
         topics: int = 50,
         assignment: str = "hard",
         seed: int = 0,
-        *,
-        min_df: int = 5,
-        max_df: float = 0.5,
-        vocabulary: int = 20_000,
     ) -> "Topics":
         """Learns topics from (a sample of) the training documents, never from test documents.
 
+        Words of fewer than five documents, or of more than half, and English stop words do not
+        count, and of the others the 20,000 most frequent do.
+
         Args:
           topics: K.
-          min_df, max_df, vocabulary: which words count: the minimum number of documents with the
-            word, the maximum fraction of documents, and how many words; English stop words do not.
 
         Raises:
           UserError: scikit-learn is not installed, or no word is left.
@@ -105,9 +93,9 @@ class Topics:
 
         vectorizer = CountVectorizer(
             stop_words="english",
-            min_df=min_df,
-            max_df=max_df,
-            max_features=vocabulary,
+            min_df=5,
+            max_df=0.5,
+            max_features=20_000,
             token_pattern=r"(?u)\b[^\W\d_]{2,}\b",
         )
         try:

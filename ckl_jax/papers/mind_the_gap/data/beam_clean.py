@@ -80,7 +80,7 @@ def _build(
     )
     outputs = beam_runs.outputs(beam, tasks, "Read", read_task, to=("documents", COUNTS))
     read = outputs.documents
-    documents = read | "Documents" >> beam.Map(without_signature)
+    documents = read | "Documents" >> beam.Map(lambda row: row[:2])  # without signatures
     if options.near_duplicates:
         gone = (
             read
@@ -93,7 +93,8 @@ def _build(
         documents = documents | "Keep the first" >> beam.Filter(
             lambda row, gone: row[0] not in gone, beam.pvalue.AsSingleton(gone)
         )
-    of_one_id = documents | "By id" >> beam.Map(by_id) | "Of one id" >> beam.GroupByKey()
+    by_id = documents | "By id" >> beam.Map(lambda row: (row[1].id, row))
+    of_one_id = by_id | "Of one id" >> beam.GroupByKey()
     kept = beam_runs.outputs(beam, of_one_id, "Tokenise", finish, options, to=("documents", COUNTS))
     _ = (
         kept.documents
@@ -117,14 +118,6 @@ def read_task(task: ReadTask) -> Iterator[tuple[str, Any]]:
     for i, (document, signature) in enumerate(zip(documents, signatures_of, strict=True)):
         place = f"{task.path}\0{task.records[0][0]:012d}\0{i:06d}"  # makes it the only one
         yield "documents", (f"{canonical_key(document)}\0{place}", document, signature)
-
-
-def without_signature(row: Read) -> tuple[str, Document]:
-    return row[0], row[1]
-
-
-def by_id(row: tuple[str, Document]) -> tuple[str, tuple[str, Document]]:
-    return row[1].id, row
 
 
 def bands_of(row: Read, bands: int) -> Iterator[tuple[str, tuple[str, bytes]]]:

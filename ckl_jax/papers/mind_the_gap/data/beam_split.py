@@ -20,7 +20,7 @@ from ckl_jax.data.text.documents import canonical_key, parse_document
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
 from ckl_jax.papers.mind_the_gap.data import split_files, time_index
-from ckl_jax.papers.mind_the_gap.data.split_files import Plan, gzip_lines
+from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines
 from ckl_jax.papers.mind_the_gap.data.time_index import Index
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 
@@ -61,7 +61,12 @@ def run(
         out.mkdir(parents=True, exist_ok=True)
     try:
         beam, pipeline = beam_runs.new_pipeline(arguments)
-        _build_index(beam, _parts(beam, pipeline, *cut), out, options.seed)
+        _ = (
+            _parts(beam, pipeline, *cut)
+            | "Index" >> beam.Map(index_part, options.seed)
+            | "Together" >> beam.combiners.ToList()
+            | "Write" >> beam.Map(write_index, os.fspath(out / _INDEX))
+        )
         beam_runs.run(pipeline)
         # The decision needs all documents at once, but no text: it is made here.
         index = _index(out / _INDEX, paths)
@@ -70,7 +75,13 @@ def run(
         _save(out / _KEYS, index.keys)
         _save(out / _BITS, np.stack([p.bits for p in plans], 1))
         beam, pipeline = beam_runs.new_pipeline(arguments)
-        _build_files(beam, _parts(beam, pipeline, *cut), out, options.seed, plans)
+        folders = [[os.fspath(out / p.folder / name) for name in p.names] for p in plans]
+        _ = (
+            _parts(beam, pipeline, *cut)
+            | "Where" >> beam.FlatMap(destinations, os.fspath(out), folders, options.seed)
+            | "Of one month" >> beam.GroupByKey()
+            | "Write" >> beam.Map(write_month)
+        )
         beam_runs.run(pipeline)
     finally:
         for name in (_INDEX, _KEYS, _BITS):
@@ -84,25 +95,6 @@ def _parts(beam, pipeline, paths: list[str], part_bytes: int, record_limit: int)
         | "Files" >> beam.Create(paths)
         | "Cut" >> beam.FlatMap(parts_of, part_bytes, record_limit)
         | "Spread" >> beam.Reshuffle()
-    )
-
-
-def _build_index(beam, parts, out: Path, seed: int) -> None:
-    _ = (
-        parts
-        | "Index" >> beam.Map(index_part, seed)
-        | "Together" >> beam.combiners.ToList()
-        | "Write" >> beam.Map(write_index, os.fspath(out / _INDEX))
-    )
-
-
-def _build_files(beam, parts, out: Path, seed: int, plans: list[Plan]) -> None:
-    folders = [[os.fspath(out / p.folder / name) for name in p.names] for p in plans]
-    _ = (
-        parts
-        | "Where" >> beam.FlatMap(destinations, os.fspath(out), folders, seed)
-        | "Of one month" >> beam.GroupByKey()
-        | "Write" >> beam.Map(write_month)
     )
 
 

@@ -22,19 +22,11 @@ from typing import Any, Literal
 import numpy as np
 from tyro.conf import Suppress
 
-from ckl_jax import checks
+from ckl_jax import checks, files
+from ckl_jax.data import process_pool
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.compressed import ANY_LENGTH, RECORD_BYTES
-from ckl_jax.data.process_pool import (
-    Progress,
-    batches,
-    file_identity,
-    no_progress,
-    open_folder,
-    ordered_map,
-    processes,
-    run_tasks,
-)
+from ckl_jax.data.process_pool import Progress, batches, file_identity, no_progress
 from ckl_jax.data.text.documents import (
     Document,
     canonical_key,
@@ -46,15 +38,6 @@ from ckl_jax.data.text.documents import (
 from ckl_jax.data.text.languages import make_language_id
 from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import (
-    atomic_write,
-    locked,
-    os_errors,
-    read_json_object,
-    refuse_existing,
-    refuse_to_replace,
-    write_json,
-)
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES, BadRecord, Record
 from ckl_jax.papers.mind_the_gap.data.near_duplicates import BANDS, THRESHOLD, first_of_each
 from ckl_jax.papers.mind_the_gap.data.shingles import LONGEST, PERMUTATIONS, WIDTH, signatures
@@ -121,13 +104,13 @@ def _open_work(folder: Path, settings: dict[str, Any]) -> None:
     input is not a reason to stop.
     """
     try:
-        open_folder(folder, settings)
+        process_pool.open_folder(folder, settings)
     except UserError:
         if not (folder / "settings.json").is_file():  # not made by this command
             raise
         for path in folder.iterdir():  # the folder itself stays: it is locked
             (shutil.rmtree if path.is_dir() else os.unlink)(path)
-        open_folder(folder, settings)
+        process_pool.open_folder(folder, settings)
 
 
 def clean(
@@ -144,7 +127,6 @@ def clean(
     Args:
       inputs: files of the source, plain or compressed.
       out: JSONL(.gz) file; beside it comes `NAME.clean.json`, and while it is made a folder.
-      progress: called with (done, of how many or 0, of what) now and then.
       record_limit: bytes of a record at most.
       overwrite: whether `out` may be a file that others have made.
 
@@ -157,7 +139,7 @@ def clean(
       UserError: a file is missing or damaged, a document has no date or one out of range, nothing
         is left, a package is missing, or `out` was made with other settings.
     """
-    refuse_to_replace(out, *inputs)
+    files.refuse_to_replace(out, *inputs)
     out = Path(out)
     record = out.with_name(f"{out.name.split('.jsonl')[0]}.clean.json")
     settings = {"inputs": [file_identity(path) for path in inputs]} | dataclasses.asdict(options)
@@ -170,13 +152,13 @@ def clean(
     read = folder / "read"
     if not folder.exists() and not _is_ours(record):
         for path in (out, record):
-            refuse_existing(path, overwrite)
+            files.refuse_existing(path, overwrite)
     begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
-    with locked(folder):
+    with files.locked(folder):
         _open_work(folder, begun)
         options = dataclasses.replace(options, latest=settings["latest"])
         # Three passes: read and sign, mark near-duplicates over all shards, tokenise what stays.
-        with processes(workers) as pool:
+        with process_pool.processes(workers) as pool:
             try:
                 counts = _read(inputs, read, options, pool, workers, progress, record_limit)
             except UserError:
@@ -185,18 +167,18 @@ def clean(
                 raise
             counts |= _mark(folder, options, progress)
             tasks = [(folder, number, options) for number in range(len(_shards(read)))]
-            run_tasks(finish_shard, tasks, pool, progress, "shards tokenised")
+            process_pool.run_tasks(finish_shard, tasks, pool, progress, "shards tokenised")
         # Shards are sorted; merging them gives the canonical order.
         _merge(_shards(folder / "done"), out)
         report = {"settings": settings, "backends": backends, "documents": counts}
-        write_json(record, report)
+        files.write_json(record, report)
         shutil.rmtree(folder)
     return report
 
 
 def _is_ours(record: Path) -> bool:
     with contextlib.suppress(UserError):  # of what is no JSON, or a folder
-        return "settings" in read_json_object(record)
+        return "settings" in files.read_json_object(record)
     return False
 
 
@@ -208,7 +190,7 @@ def latest_of(options: Options) -> str:
 def _finished(record: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     if not record.is_file():
         return None
-    settings_there = read_json_object(record)
+    settings_there = files.read_json_object(record)
     held = settings_there.get("settings", {})
     same = {k: v for k, v in settings.items() if k != "latest"}  # that is today's date
     if changed := [k for k, v in same.items() if held.get(k) != v]:
@@ -272,7 +254,7 @@ def _read(
     tasks = (dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts))
     counts: collections.Counter[str] = collections.Counter()
     # Two tasks a worker in flight, so that memory stays bounded.
-    for found in ordered_map(read_shard, tasks, pool, 2 * workers):
+    for found in process_pool.ordered_map(read_shard, tasks, pool, 2 * workers):
         counts.update(found)
         progress(counts["read"], 0, "documents read")
     if not counts["read"]:
@@ -291,7 +273,7 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     """
     marker = task.stem.with_suffix(".json")
     if marker.is_file():
-        return read_json_object(marker)
+        return files.read_json_object(marker)
     counts: collections.Counter[str] = collections.Counter()
     documents = list(documents_of(task, counts))
     options = task.options
@@ -302,7 +284,7 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     # that share them.
     first = [int.from_bytes(d.id.encode()[:8].ljust(8, b"\0"), "big") for d in documents]
     write_documents(f"{task.stem}.jsonl", documents)
-    with atomic_write(f"{task.stem}.npz", "wb") as f:
+    with files.atomic_write(f"{task.stem}.npz", "wb") as f:
         np.savez(
             f,
             signatures=signatures(texts, options.width, options.permutations),
@@ -311,7 +293,7 @@ def read_shard(task: ReadTask) -> dict[str, int]:
             first=np.array(first, np.uint64),
         )
     # Last: the marker says that the shard is whole.
-    write_json(marker, dict(counts))
+    files.write_json(marker, dict(counts))
     return dict(counts)
 
 
@@ -327,8 +309,11 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
         counts["read"] += 1
         try:
             found = source.document(record)
-            if found is not None:
-                _check_date(found[0].date, options)
+            if found and not options.earliest <= found[0].date <= options.latest:
+                raise _OutOfRange(
+                    f"its date {found[0].date} is not within {options.earliest} to "
+                    f"{options.latest} (--earliest, --latest)"
+                )
         except BadRecord as e:
             if not options.skip_bad:
                 raise UserError(
@@ -357,24 +342,14 @@ def _identifier(name: str):
     return None if name == "none" else make_language_id(name).language
 
 
-def _check_date(date: str, options: Options) -> None:
-    if not options.earliest <= date <= options.latest:
-        raise _OutOfRange(
-            f"its date {date} is not within {options.earliest} to {options.latest} (--earliest, "
-            "--latest)"
-        )
-
-
 # --- near-duplicates
 
 
 def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
     """Writes which documents are kept, by shard, and new ids for repeated ones."""
     shards = [path.with_suffix(".npz") for path in _shards(folder / "read")]
-    days, keys, first = (
-        np.concatenate([_array(path, name) for path in shards])
-        for name in ("days", "keys", "first")
-    )
+    names = ("days", "keys", "first")
+    days, keys, first = (np.concatenate([_array(path, n) for path in shards]) for n in names)
     # By day, then by id: the last key of lexsort counts most. The earliest publication survives.
     order = np.lexsort((keys, first, days))
     kept = np.ones(len(days), bool)
@@ -392,19 +367,19 @@ def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
     number = np.where(kept, _repetition(keys, order, kept), 0).astype(np.int32)
     ends = np.cumsum([len(_array(path, "days")) for path in shards])
     for i, part in enumerate(np.split(number, ends[:-1])):
-        with atomic_write(folder / "kept" / f"{i:06d}.npy", "wb") as f:
+        with files.atomic_write(folder / "kept" / f"{i:06d}.npy", "wb") as f:
             np.save(f, part)
     return {"near-duplicates": int((~kept).sum()), "kept": int(kept.sum())}
 
 
 def _array(path: Path, name: str) -> np.ndarray:
-    with os_errors(path, "read"), np.load(path, allow_pickle=False) as arrays:
+    with files.os_errors(path, "read"), np.load(path, allow_pickle=False) as arrays:
         return arrays[name]
 
 
 def _gathered(shards: list[Path], path: Path, shape: tuple[int, int]) -> np.ndarray:
     """Returns the signatures of all shards as a memory map of one file."""
-    with os_errors(path):
+    with files.os_errors(path):
         # A file, not an array: signatures are 0.5 kB a document.
         every, start = np.lib.format.open_memmap(path, "w+", np.uint32, shape=shape), 0
     for part in (_array(shard, "signatures") for shard in shards):
@@ -441,7 +416,7 @@ def finish_shard(task: tuple[Path, int, Options]) -> None:
         if repetition:
             tokenised = finished(document, repetition, tokenize)
             rows.append(f"{canonical_key(tokenised)}\t{json_line(tokenised)}".encode())
-    with atomic_write(out, "wb") as f:
+    with files.atomic_write(out, "wb") as f:
         f.writelines(row + b"\n" for row in sorted(rows))
 
 
@@ -458,16 +433,16 @@ def _merge(shards: list[Path], out: Path) -> None:
         merged = []
         for i in range(0, len(shards), _FAN_IN):
             path = shards[i].with_name(f"merged-{shards[i].name}")
-            with atomic_write(path, "wb") as f:
+            with files.atomic_write(path, "wb") as f:
                 f.writelines(heapq.merge(*map(_lines, shards[i : i + _FAN_IN])))
             merged.append(path)
         shards = merged
     lines = (line.split(b"\t", 1)[1] for line in heapq.merge(*map(_lines, shards)))
-    opened = gzip_lines(out) if out.name.endswith(".gz") else atomic_write(out, "wb")
+    opened = gzip_lines(out) if out.name.endswith(".gz") else files.atomic_write(out, "wb")
     with opened as f:
         f.writelines(lines)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with os_errors(path, "read"), open(path, "rb") as f:
+    with files.os_errors(path, "read"), open(path, "rb") as f:
         yield from f

@@ -58,16 +58,10 @@ class DatedVocabulary:
         Raises:
           UserError: the file is missing or malformed, or has too little text.
         """
-        return train_vocabulary(
-            sampled_lines(documents, self.max_bytes, self.seed, record_limit),
-            path,
-            self.size,
-            max_lines=None,
-            model_type=self.model_type,
-            byte_fallback=self.byte_fallback,
-            character_coverage=self.character_coverage,
-            normalizer=self.normalizer,
-        )
+        lines = sampled_lines(documents, self.max_bytes, self.seed, record_limit)
+        names = ("model_type", "byte_fallback", "character_coverage", "normalizer")
+        options = {name: getattr(self, name) for name in names}
+        return train_vocabulary(lines, path, self.size, max_lines=None, **options)
 
 
 def sampled_lines(

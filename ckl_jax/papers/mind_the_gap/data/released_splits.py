@@ -110,7 +110,6 @@ def join(
     Args:
       corpus: JSONL(.gz) file of documents.
       out: the folder to write `NAME.jsonl.gz` and `split.json` to.
-      progress: called with (done, 0, of what) now and then.
       record_limit: bytes of a line of `corpus` at most.
 
     Returns:

@@ -41,7 +41,6 @@ def split(
       variant: "main"; "increasing-distance", also training sets that end `steps` (11) times half a
         year earlier, in `increasing_distance/split_DATE/train.jsonl.gz`; "shifted-years", also the
         whole for test periods that end 1 to `steps` (5) years earlier, in `split_DATE/`.
-      progress: called with (done, of how many, of what) now and then.
       record_limit: bytes of a line of `corpus` at most.
 
     Raises:
@@ -52,7 +51,8 @@ def split(
     index = time_index.read_index(corpus, options.seed, progress, record_limit)
     plans = plan(index, options, variant, steps)
     # Raises if the folder holds splits of another corpus or other options.
-    open_folder(out, {"corpus": file_identity(corpus)} | settings_of(options, variant, steps))
+    settings = {"variant": variant, "steps": steps} | dataclasses.asdict(options)
+    open_folder(out, {"corpus": file_identity(corpus)} | settings)
     _write(corpus, {out / p.folder: p for p in plans}, len(index), progress)
     return write_reports(out, plans)
 
@@ -124,11 +124,6 @@ def plan(index: Index, options: Options, variant: str, steps: int | None) -> lis
 def _plan(index: Index, options: Options, period: Period, folder: str = "") -> Plan:
     bits = time_splits.assign(index, options, period)
     return Plan(folder, NAMES, bits, time_splits.summary(index, bits, options, period))
-
-
-def settings_of(options: Options, variant: str, steps: int | None) -> dict[str, Any]:
-    """Everything that the splits of a corpus depend on."""
-    return {"variant": variant, "steps": steps} | dataclasses.asdict(options)
 
 
 def write_reports(out: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:

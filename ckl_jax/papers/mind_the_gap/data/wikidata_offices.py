@@ -55,7 +55,6 @@ def read_offices(
       path: of the dump, plain, gzip or bzip2.
       properties: of `ROLES`.
       kinds: items that a place is an instance of, such as Q3624078 (sovereign state); (): any.
-      progress: called with (lines read, 0, of what) now and then.
 
     Raises:
       UserError: the dump is damaged, there is no such property, or it has no terms.
@@ -142,11 +141,5 @@ def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:
     # "prime minister of Norway" in Norway is "prime minister".
     role = role.removesuffix(f" of {statement.place}").removesuffix(f" of the {statement.place}")
     holder, *aliases = names[statement.holder]
-    return Term(
-        role,
-        statement.place,
-        holder,
-        statement.start,
-        statement.end,
-        tuple(a for a in aliases if ";" not in a),
-    )
+    known = tuple(a for a in aliases if ";" not in a)
+    return Term(role, statement.place, holder, statement.start, statement.end, known)

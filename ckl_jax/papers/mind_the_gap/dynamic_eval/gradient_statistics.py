@@ -63,9 +63,8 @@ def sum_of_squares() -> optax.GradientTransformation:
     # A transformation, so that the compiled step of the stream serves unchanged.
     def update(grads, state, params=None):
         del params
-        return jax.tree.map(jnp.zeros_like, grads), jax.tree.map(
-            lambda s, g: s + jnp.square(g), state, grads
-        )
+        sums = jax.tree.map(lambda s, g: s + jnp.square(g), state, grads)
+        return jax.tree.map(jnp.zeros_like, grads), sums
 
     return optax.GradientTransformation(lambda p: jax.tree.map(jnp.zeros_like, p), update)
 

@@ -22,15 +22,10 @@ from ckl_jax.errors import UserError
 from ckl_jax.methods.subsets import Mask, patterns_of
 from ckl_jax.optim import gradient_squares
 from ckl_jax.papers.mind_the_gap.analysis import past_text as analysis
-from ckl_jax.papers.mind_the_gap.dynamic_eval import gradient_statistics
+from ckl_jax.papers.mind_the_gap.dynamic_eval import gradient_statistics, runner
 from ckl_jax.papers.mind_the_gap.dynamic_eval.gradient_statistics import GradientStatistics
 from ckl_jax.papers.mind_the_gap.dynamic_eval.past_text import Forgetting, PastText
-from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import (
-    DivergedError,
-    StreamConfig,
-    StreamRunner,
-    UpdateConfig,
-)
+from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, UpdateConfig
 from ckl_jax.papers.mind_the_gap.dynamic_eval.step import StreamState
 from ckl_jax.train import artifacts
 from ckl_jax.train.held_out import perplexity
@@ -115,17 +110,14 @@ class DynamicRun:
         del params
         # Resuming checks that the frozen parameters are still the same.
         self.frozen_digest = tree_digest(frozen)
-        self.runner = StreamRunner(
-            self.restored.model,
-            self.shapes.trainable,
-            self.shapes.frozen,
-            self.stream,
-            self.updates,
-            self.tx,
-            self.restored.partitioner,
-        )
-        forgetting = self._forgetting()
-        if forgetting:
+        model, partitioner = self.restored.model, self.restored.partitioner
+        shapes = self.shapes.trainable, self.shapes.frozen
+        how = self.stream, self.updates, self.tx
+        self.runner = runner.StreamRunner(model, *shapes, *how, partitioner)
+        forgetting = None
+        if self.past and self.past.tasks:
+            given = self.shapes.params, self.stream, partitioner
+            forgetting = Forgetting(self.past, model, *given, self.dir)
             # Before the first update: the base of all changes.
             forgetting.measure(merge(trainable, frozen), analysis.START, 0)
         start, state = self._start(trainable, frozen)
@@ -155,18 +147,6 @@ class DynamicRun:
         # All three: the task may have grown since the summary was written.
         done = self.store.latest_step() == summary.get("documents") == len(self.task)
         return summary if done else None
-
-    def _forgetting(self) -> Forgetting | None:
-        if not (self.past and self.past.tasks):
-            return None
-        return Forgetting(
-            self.past,
-            self.restored.model,
-            self.shapes.params,
-            self.stream,
-            self.restored.partitioner,
-            self.dir,
-        )
 
     def _start(self, trainable: Any, frozen: Any) -> tuple[int, StreamState]:
         """The number of the first document, and the state before it."""
@@ -234,7 +214,7 @@ class DynamicRun:
                     writer.flush()
                     self._end_segment(segment, after, frozen, forgetting, meter.seconds)
                     meter.go_on()
-            except DivergedError as e:
+            except runner.DivergedError as e:
                 writer.flush()
                 self.store.close()
                 raise self._diverged(str(e), e.document) from e
@@ -267,19 +247,13 @@ class DynamicRun:
         )
 
     def _save(self, segment: Segment, state: StreamState, seconds: float) -> None:
-        restored = self.restored
+        restored, path = self.restored, self.restored.paths[0]
+        frozen = self.shapes.frozen, self.frozen_digest
         metadata = {
             "ckl_jax": __version__,
-            "phase": phase_from(restored.paths[0]),
+            "phase": phase_from(path),
             "inputs_digest": self.inputs_digest,
-            **describe(
-                restored.model,
-                restored.method,
-                self.dir,
-                restored.paths[0],
-                self.shapes.frozen,
-                self.frozen_digest,
-            ),
+            **describe(restored.model, restored.method, self.dir, path, *frozen),
             "month": segment.month,
             "mask": self.mask,
         }
@@ -376,13 +350,8 @@ class _Meter:
 
 
 def _perplexity(documents: float, words: float, nll: float) -> dict[str, Any]:
-    mean = nll / max(words, 1)
-    return {
-        "documents": int(documents),
-        "words": int(words),
-        "nll": nll,
-        "word_perplexity": perplexity(mean),
-    }
+    counts = {"documents": int(documents), "words": int(words)}
+    return {**counts, "nll": nll, "word_perplexity": perplexity(nll / max(words, 1))}
 
 
 def _name(function: Any) -> str:

@@ -229,11 +229,10 @@ def make_stream_step(
 
     @by_length
     def differentiate(length, row, trainable, frozen, memory):
+        # One pass gives losses before the update, gradient and next memory.
+        one_pass = jax.value_and_grad(objective, has_aux=True)
         with gradients_in_row_order():
-            # One pass gives losses before the update, gradient and next memory.
-            (_, (losses, memory)), grads = jax.value_and_grad(objective, has_aux=True)(
-                trainable, frozen, row, memory, length
-            )
+            (_, (losses, memory)), grads = one_pass(trainable, frozen, row, memory, length)
         return losses, memory, grads
 
     def update(params, opt_state, grads):

@@ -20,7 +20,7 @@ def test_each_word_is_of_one_group():
     """The heuristic tagger's spans are of several words, and may begin inside one."""
     words = "On Monday the mayor of Zürich , Anna Keller , met 3,500 people near Lake Tahoe ."
     words = words.split()
-    groups = PartsOfSpeech.make("heuristic", [" ".join(words)])
+    groups = PartsOfSpeech(make_tagger("heuristic", [" ".join(words)]))
     assert groups.names == ("proper nouns", "numbers", OTHER)
     marks = groups.weights(_document(words))
     np.testing.assert_array_equal(marks.sum(0), np.ones(len(words)))
