@@ -218,7 +218,7 @@ def require_fields(where: str, row: Mapping[str, Any], kinds: Mapping[str, Any],
 
     Args:
       where: file, and line if it has several.
-      kinds: {field: type, tuple of types, [kind of each element], {"*": kind of each value}, or
+      kinds: {field: type, tuple of kinds, [kind of each element], {"*": kind of each value}, or
         {field: kind}}.
       do: what to do about it.
     """
@@ -226,7 +226,9 @@ def require_fields(where: str, row: Mapping[str, Any], kinds: Mapping[str, Any],
         raise UserError(f"{where}: {json.dumps(row)[:40]} is not a JSON object {{...}}; {do}.")
     for name, kind in kinds.items():
         if not _fits(row.get(name), kind):
-            what = "is missing" if name not in row else f"has the value {row[name]!r}"
+            shown = repr(row.get(name))
+            shown = shown if len(shown) < 60 else f"{shown[:50]} ..."
+            what = "is missing" if name not in row else f"has the value {shown}"
             raise UserError(f"{where}: the field {name!r} {what}; {do}.")
 
 
@@ -238,6 +240,8 @@ def _fits(value: Any, kind: Any) -> bool:
             return isinstance(value, dict) and all(_fits(x, each) for x in value.values())
         case dict():
             return isinstance(value, dict) and all(_fits(value.get(n), x) for n, x in kind.items())
+        case tuple():
+            return any(_fits(value, each) for each in kind)
     return isinstance(value, kind)
 
 

@@ -406,7 +406,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
             checks.require_int(0, **entries)
         elif name.endswith("_seconds"):
             checks.require_number("a finite number, 0 or more", 0.0, **entries)
-        elif name == "steps_per_epoch" and value:
+        elif name == "steps_per_epoch" and value != []:
             checks.require_ints(0, **entries)
         elif name in _TEXTS and not isinstance(value, str | None):
             raise UserError(f"{name} of {path} is {value!r}, and no text.")

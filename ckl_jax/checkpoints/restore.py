@@ -9,6 +9,7 @@ import functools
 import logging
 import re
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,17 +30,18 @@ from ckl_jax.trees import keys
 PREFIX = "checkpoint_"
 CHECKSUMS = "sha256"  # in the metadata: {name of an array: its `layout.leaf_digest`}
 REMEDY = "restore the folder, or use an earlier checkpoint."
+_TEXT = (str, types.NoneType)
 # What the items of a checkpoint may record; an earlier version's and an import's have less.
 _KINDS: dict[str, dict[str, Any]] = {
     "metadata": {
-        **dict.fromkeys(("ckl_jax", "method", "vocabulary_digest", "inputs_digest"), str),
-        **dict.fromkeys(("base_checkpoint", "base_from_model_dir", "frozen_digest"), str),
-        "phase": int,
-        "dense": dict,
-        "side": [{"name": str}],
-        "scan_layers": bool,
-        "frozen_paths": [str],
+        **dict.fromkeys(("ckl_jax", "method", "vocabulary_digest", "inputs_digest"), _TEXT),
+        **dict.fromkeys(("base_checkpoint", "base_from_model_dir", "frozen_digest"), _TEXT),
         "frozen_dtype": str,
+        "frozen_paths": ([str], types.NoneType),
+        "phase": int,
+        "dense": (dict, types.NoneType),
+        "side": ([{"name": str}], types.NoneType),
+        "scan_layers": bool,
         "metrics": {"*": (int, float)},
         CHECKSUMS: {"*": str},
     },
@@ -139,7 +141,7 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     if reason := check(path, name):
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {reason}; {REMEDY}")
     value = parse_json((path / name).read_bytes(), ANY_NUMBER)
-    recorded = {k: kind for k, kind in _KINDS[item].items() if value.get(k) is not None}
+    recorded = {k: kind for k, kind in _KINDS[item].items() if k in value}
     try:
         checks.require_fields(name, value, recorded, REMEDY.rstrip("."))
     except UserError as e:

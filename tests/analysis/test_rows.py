@@ -45,6 +45,7 @@ def test_a_run_knows_its_evaluations(demo):
         ("summary.json", '{"steps": "7"}', "steps of .*summary.json is '7'; give a whole number"),
         ("summary.json", '{"train_seconds": [1]}', r"train_seconds of .* is \[1\]; give a finite"),
         ("summary.json", '{"steps_per_epoch": [1, -2]}', "steps_per_epoch of .* is -2; give 0"),
+        ("summary.json", '{"steps_per_epoch": null}', "steps_per_epoch of .* is None; give whole"),
         ("summary.json", '{"base_checkpoint": 7}', "base_checkpoint of .* is 7, and no text"),
         ("metrics.jsonl", '{"step": 1, "spl', "metrics.jsonl, line 1: not a row of metrics"),
     ],

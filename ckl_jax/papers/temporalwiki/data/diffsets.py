@@ -374,8 +374,11 @@ _DUMP = {"name": str, "date": str, "wiki": str}
 _MANIFEST = {
     "files": [str],
     "new": _DUMP,
-    "old": (dict, type(None)),
-    "options": {"deletions": bool},
+    "old": (_DUMP, type(None)),  # of none, all pages are new
+    "options": {
+        "deletions": bool,
+        "templates": ([[str]], type(None)),
+    },  # an earlier version's: none
 }
 _RECORD = {"page_id": int, "title": str, "kind": str, "text": str}
 _DO = "make the diffset again with `ckl data diffsets`"

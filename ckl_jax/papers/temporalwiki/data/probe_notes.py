@@ -34,7 +34,7 @@ def misdated(job: Job) -> str:
     Wikidata's dumps are of other days than Wikipedia's, so no date is wrong for sure.
     """
     manifest = read_manifest(job.diffset)
-    dates = {side: (manifest[side] or {}).get("date", "") for side in ("old", "new")}
+    dates = {side: (manifest.get(side) or {}).get("date", "") for side in ("old", "new")}
     for path, side, other in ((job.old, "old", "new"), (job.new, "new", "old")):
         # Three dates: of the dump, of its own side, of the other side.
         days = [_day(date) for date in (date_of(path), dates[side], dates[other])]

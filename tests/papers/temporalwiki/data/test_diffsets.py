@@ -281,7 +281,9 @@ def test_a_folder_of_sorted_dumps_is_begun_anew_with_unsorted(tmp_path):
 def test_a_damaged_diffset_is_named(tmp_path):
     dump = {"name": "simwiki.xml", "date": "20200601", "wiki": ""}
     found = {"files": ["a.jsonl"], "new": dump, "old": None, "options": {"deletions": False}}
-    for name, value in (("new", None), ("files", [7]), ("options", []), ("old", "x")):
+    damaged = [("new", None), ("files", [7]), ("options", []), ("old", "x")]
+    damaged += [("old", dump | {"date": 1.5}), ("options", found["options"] | {"templates": True})]
+    for name, value in damaged:
         (tmp_path / "manifest.json").write_text(json.dumps({**found, name: value}))
         with pytest.raises(UserError, match=f"manifest.json: the field '{name}' has the value"):
             read_manifest(tmp_path)
