@@ -242,6 +242,8 @@ def _fits(value: Any, kind: Any) -> bool:
             return isinstance(value, dict) and all(_fits(value.get(n), x) for n, x in kind.items())
         case tuple():
             return any(_fits(value, each) for each in kind)
+    if isinstance(value, bool):  # which Python counts as a number
+        return kind is bool
     return isinstance(value, kind)
 
 

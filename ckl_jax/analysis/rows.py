@@ -158,7 +158,7 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
         hit_rank=column("hit_rank").astype(int),
         # 1: rows of versions before the wide search.
         beams=column("beams", 1).astype(int),
-        relations=tuple(row.get("relation", "") for row in rows),
+        relations=tuple(row.get("relation") or "" for row in rows),
         rows=tuple(map(_slim, rows)),
         probe=probe,
         columns=shown,
@@ -194,6 +194,9 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
         for name in ("predictions", "answers"):
             if not row.get(name, True):
                 raise UserError(f"{where}: no {name}; run the probes again.")
+        for name in ("em", "f1", "em_old"):
+            if not 0 <= (row.get(name) or 0) <= 1:
+                raise UserError(f"{where}: {name} is {row[name]}, not in 0..1; probe again.")
         yield row
 
 
@@ -441,8 +444,8 @@ def training_flops(summary: Mapping[str, Any]) -> int | None:
 
     Those of gradients, and of what is computed again for them, are among them.
     """
-    per_step = summary.get("matmul_flops_per_step")
-    return None if per_step is None else per_step * summary["steps"]
+    per_step, steps = summary.get("matmul_flops_per_step"), summary.get("steps")
+    return None if per_step is None or steps is None else per_step * steps
 
 
 def initial_scores(run: Run) -> dict[str, Scored] | None:

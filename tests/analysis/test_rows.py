@@ -73,6 +73,8 @@ def test_the_initial_scores_are_the_own_rows_of_step_0_or_those_of_the_base(demo
     ("change", "message"),
     [
         (lambda row: row.pop("em"), "row 2: the field 'em' is missing"),
+        (lambda row: row.update(em=3), "row 2: em is 3, not in 0..1"),
+        (lambda row: row.update(f1=-5.0), r"row 2: f1 is -5.0, not in 0..1"),
         (lambda row: row.update(f1="1"), "row 2: the field 'f1' has the value '1'"),
         (lambda row: row.update(predictions=[]), "row 2: no predictions"),
         (lambda row: row.update(answers=[3]), "row 2: the field 'answers' has the value"),

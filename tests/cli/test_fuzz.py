@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import gzip
 import io
+import itertools
 import json
 import os
 import random
@@ -435,6 +436,47 @@ def test_a_command_does_the_same_twice_or_says_why_not(
     with undrawn():
         assert check(command, world, tmp_path / "line") == 0
         fuzz()
+
+
+def records(place: Path) -> dict[Path, list[str]]:
+    """{file: its text, or its lines} of the JSON and JSON lines in a file or folder."""
+    files = [place] if place.is_file() else filter(Path.is_file, sorted(place.rglob("*")))
+    return {
+        file: file.read_text().splitlines() if file.suffix == ".jsonl" else [file.read_text()]
+        for file in files
+        if file.suffix in (".json", ".jsonl") or file.name == "metadata"  # orbax's name
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("command", ckl.commands())
+def test_a_field_that_is_gone_or_another_is_said(command, world, tmp_path, monkeypatch):
+    """Fields of each record that the command's line reads, of JSON lines the first one's."""
+    monkeypatch.setattr(studies.Study, "step", stop)
+    monkeypatch.setattr(training, "speed", lambda: 1e12)
+    monkeypatch.chdir(tmp_path)
+    cases = {}  # one of each name of a field in files of one name but for its numbers
+    for name in sorted(set(re.findall("[A-Z_]+", BASES[command])) & world.keys()):
+        for file, (first, *_) in records(world[name]).items():
+            for i, (_, key) in enumerate(parts(json.loads(first))):
+                kind = name, re.sub(r"\d+", "", file.name), key if isinstance(key, str) else 0
+                for new in ("gone", None, True, 3, "x", []):
+                    cases.setdefault((*kind, str(new)), (name, file, i, new))
+    cases = list(cases.values())
+    with undrawn():
+        for name, file, i, new in random.Random(0).sample(cases, min(len(cases), 150)):
+            shutil.rmtree(tmp_path / "case", ignore_errors=True)
+            place = tmp_path / "case" / world[name].name
+            place.parent.mkdir()
+            (shutil.copytree if world[name].is_dir() else shutil.copyfile)(world[name], place)
+            first, *rest = records(world[name])[file]
+            value = json.loads(first)
+            part, key = next(itertools.islice(parts(value), i, None))
+            part.pop(key) if new == "gone" else part.__setitem__(key, new)
+            text = "\n".join([json.dumps(value), *rest])
+            (place / file.relative_to(world[name])).write_text(text)
+            run(argv_of(command, {**world, name: place, "OUT": tmp_path / "case" / "out"}))
 
 
 def test_a_runaway_in_a_reader_is_seen(world, monkeypatch):

@@ -347,6 +347,8 @@ def change(value, *path, gone=False):
         ("P1_results.jsonl", change({"a": 1}, "pll_scores", 0), "'pll_scores' are not numbers"),
         ("P1_results.jsonl", change([1.0], "pll_scores"), "rows have [1, 5] scores"),
         ("P1_results.jsonl", change(99, "answer_idx"), "'pll_scores' are not numbers, one for"),
+        ("P1_results.jsonl", change(True, "answer_idx"), "'answer_idx' has the value True; score"),
+        ("P1_results.jsonl", change(True, "pll_scores", 0), "'pll_scores' are not numbers"),
         ("P1_results.jsonl", change("0", "template_index"), "'template_index' has the value '0'"),
         ("P1_results.jsonl", change(0, "sub_label", gone=True), "'sub_label' is missing; score"),
         ("P1_results.jsonl", change(0, "sub_id", gone=True), "(KeyError: 'sub_id')"),
@@ -357,8 +359,8 @@ def change(value, *path, gone=False):
         ("P1_results.jsonl", change([[1.0]] * 5, "pll_scores"), "only some rows have scores of t"),
         ("metadata_results.json", change(0, "P1", "answer_space_labels", gone=True), "lacks the"),
         ("metadata_results.json", change(None, "P1", "answer_space_labels"), "lacks the 'answer"),
-        ("metadata_results.json", change(7, "P1"), "P1: 'relation_info' is '7'"),
-        ("metadata_results.json", change([7], "P1", "templates"), "'templates' is '[7]'"),
+        ("metadata_results.json", change(7, "P1"), "P1: 7 is not a JSON object"),
+        ("metadata_results.json", change([7], "P1", "templates"), "'templates' has the value [7]"),
         ("metadata_results.json", change(["a"], "P1", "answer_space_labels"), "rows have [1, 5]"),
         (
             "metadata_results.json",
@@ -444,4 +446,4 @@ def test_checksums_that_are_none_are_damage(sums, tiny, tmp_path, capsys):
     path = next(run.glob("checkpoint_*/metadata/metadata"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": sums}))
     argv = ["average", str(run), str(run), "--out", str(tmp_path / "out")]
-    assert "damaged or incomplete" in refused(capsys, argv)
+    assert "is damaged: its file metadata/metadata: the field 'sha256'" in refused(capsys, argv)

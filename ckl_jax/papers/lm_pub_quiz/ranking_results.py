@@ -47,8 +47,8 @@ _VARIES = (
 )
 # What fields of metadata and of rows are, where they are given.
 _DIGESTS, _NAME = ("parameters", "configuration"), ("model_name_or_path",)  # of a model
-_METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": list}
-_METADATA_KINDS |= dict.fromkeys(_SPACE, list)
+_METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": [str]}
+_METADATA_KINDS |= dict.fromkeys(_SPACE, [str])
 _ROW_KINDS = {"sub_id": str | int | None, "sub_label": str, "answer_idx": int}
 _INDICES = ("template_index", "instance_index")  # in all rows, or in none
 _CHANGED = {
@@ -505,18 +505,10 @@ def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
         common = {"model_name_or_path": common.get("model_name"), **common}
     found = read_json_object(relations, ANY_NUMBER)
     for code, own in found.items():
-        _check(f"{relations}, {code}", own, _METADATA_KINDS)
+        given = own.keys() & _METADATA_KINDS if isinstance(own, dict) else ()
+        kinds = {name: _METADATA_KINDS[name] for name in given if own[name] is not None}
+        checks.require_fields(f"{relations}, {code}", own, kinds, "score the relation again")
     return {code: {**common, **own} for code, own in found.items()}
-
-
-def _check(where: str, record: Any, kinds: Mapping[str, type]) -> None:
-    """Raises `UserError` for a field of another kind; lists are of text."""
-    for name, kind in kinds.items():
-        value = record.get(name) if isinstance(record, dict) else record
-        items = value if isinstance(value, list) else ()
-        right = value is None or type(value) is kind
-        if not right or not all(isinstance(item, str) for item in items):
-            raise UserError(f"{where}: {name!r} is {str(value)[:40]!r}; score the relation again.")
 
 
 def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationResult:
@@ -564,7 +556,7 @@ def _are_scores(given: Any) -> bool:
     if not isinstance(given, list) or len({isinstance(s, list) for s in given}) != 1:
         return False
     numbers = itertools.chain.from_iterable(given) if isinstance(given[0], list) else given
-    return all(isinstance(x, int | float) for x in numbers)
+    return all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers)
 
 
 def _current(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
