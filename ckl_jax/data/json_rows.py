@@ -4,33 +4,29 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ckl_jax.data.compressed import RECORD_BYTES, read_lines
+from ckl_jax.data.compressed import read_lines
 from ckl_jax.errors import UserError
 from ckl_jax.files import json_value
 
 
-def numbered_values(
-    path: str | os.PathLike, limit: int = RECORD_BYTES
-) -> Iterator[tuple[str, Any]]:
+def numbered_values(path: str | os.PathLike) -> Iterator[tuple[str, Any]]:
     """Yields ("file, line n", value) of each non-blank line, plain or compressed.
 
     Raises:
-      UserError: the file cannot be read, or a line is not JSON or longer than `limit` bytes.
+      UserError: the file cannot be read, or a line is not JSON or too long.
     """
-    for number, _, line in read_lines(path, limit):
+    for number, _, line in read_lines(path):
         if line.strip():
             yield f"{os.fspath(path)}, line {number}", json_value(line, path, number)
 
 
-def numbered_rows(
-    path: str | os.PathLike, limit: int = RECORD_BYTES
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def numbered_rows(path: str | os.PathLike) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields ("file, line n", object) of each line, as `numbered_values`.
 
     Raises:
       UserError: as `numbered_values`; or a line is not a JSON object.
     """
-    for where, row in numbered_values(path, limit):
+    for where, row in numbered_values(path):
         if not isinstance(row, dict):
             raise UserError(f"{where}: give an object, not a {type(row).__name__}.")
         yield where, row

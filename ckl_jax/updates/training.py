@@ -1,7 +1,6 @@
 """The training of an update: its default settings and its `t5x train` command."""
 
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from ckl_jax.checkpoints.safetensors_files import open_safetensors
 from ckl_jax.config import gin_config
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.packing import pack, row_features
-from ckl_jax.data.tasks.prepare import describe, make_task
+from ckl_jax.data.tasks.prepare import describe, encoded, make_task
 from ckl_jax.data.text.spans import has_sentinel, masked_rows
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.errors import UserError, nearest
@@ -116,26 +115,14 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
     lengths = _lengths(length, masked)
     meta = describe(name, path, vocabulary, lengths, packed=True)
 
-    def rows(_: Path) -> Iterator[dict[str, list[int]]]:
+    def rows() -> Iterator[dict[str, list[int]]]:
         finder = HeuristicFinder.fit(d.text for d in read(path))
         documents = (d for d in read(path) if not has_sentinel(d.text))
         found = masked_rows(documents, finder, length // 2)
-        end = vocabulary.eos_id
-        while part := list(itertools.islice(found, 256)):
-            inputs = vocabulary.encode_many([r["input"] for r in part])
-            targets = vocabulary.encode_many([r["output"] for r in part])
-            for i, t in zip(inputs, targets, strict=True):
-                row = {"inputs": i, "targets": t}
-                yield {name: [*row[name][: most - 1], end] for name, most in lengths.items()}
+        yield from encoded(((r["input"], r["output"]) for r in found), vocabulary, lengths)
 
-    make_task(
-        out / name,
-        meta,
-        lambda place: pack(rows(place), lengths),
-        vocabulary,
-        features=row_features(tuple(lengths), packed=True),
-        replace=True,
-    )
+    features = row_features(tuple(lengths), packed=True)
+    make_task(out / name, meta, pack(rows(), lengths), vocabulary, features=features, replace=True)
     return True
 
 

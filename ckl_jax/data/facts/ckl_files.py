@@ -73,104 +73,40 @@ class CsvFormat:
             yield item
 
 
-_LAMA = CsvFormat("id", "input", "output")
-_EASY = CsvFormat(answers="recentlama_val_answers.json", aliases=True)
-_HALF = {"role": "acquired", "group": "halves of NewLAMA-Easy", "input_length": 150}
-PROBES = {  # as published; lengths of CKL, section 3
-    probe.name: probe
-    for probe in (
-        Probe(
-            name="invariant_lama",
-            file="invariantLAMA.csv",
-            read=_LAMA,
-            short="IL",
-            long="InvariantLAMA",
-            role="retained",
-            order=0,
-            input_length=25,
-            target_length=4,
-            truncates_gold=True,
-        ),
-        Probe(
-            name="updated_lama",
-            file="updatedlama/updatedLAMA.csv",
-            read=CsvFormat(
-                answer="new_answer", answers="updatedlama_val_answers.json", updated=True
-            ),
-            short="UL",
-            long="UpdatedLAMA",
-            role="updated",
-            order=1,
-            columns=("em_old",),
-        ),
-        Probe(
-            name="new_lama",
-            file="newlama/newLAMA.csv",
-            read=CsvFormat(answers="recentlama_h_val_answers.json"),
-            short="NL",
-            long="NewLAMA",
-            role="acquired",
-            order=2,
-        ),
-        Probe(
-            name="new_lama_easy",
-            file="newlama/newLAMA_easy.csv",
-            read=_EASY,
-            short="NLE",
-            long="NewLAMA-Easy",
-            role="acquired",
-            order=3,
-            input_length=150,
-        ),
-        Probe(
-            name="new_lama_easy_small",
-            file="newlama/newLAMA_easy_small.csv",
-            read=_EASY,
-            short="NLE-S",
-            long="NewLAMA-Easy small",
-            role="acquired",
-            order=4,
-            input_length=150,
-        ),
-        Probe(
-            name="new_lama_easy_p1",
-            file="newlama/newLAMA_easy_small_split1.csv",
-            read=_EASY,
-            short="NLE-P1",
-            long="NewLAMA-Easy, phase 1",
-            order=5,
-            **_HALF,
-        ),
-        Probe(
-            name="new_lama_easy_p2",
-            file="newlama/newLAMA_easy_small_split2.csv",
-            read=_EASY,
-            short="NLE-P2",
-            long="NewLAMA-Easy, phase 2",
-            order=6,
-            **_HALF,
-        ),
-        Probe(
-            name="new_lama_easy_5000",
-            file="newlama/newLAMA_easy_5000.csv",
-            read=_EASY,
-            short="NLE-5k",
-            long="NewLAMA-Easy 5000",
-            order=7,
-            input_length=150,
-        ),
-        Probe(
-            name="trex_5000",
-            file="trex_5000.csv",
-            read=_LAMA,
-            short="T-REx",
-            long="T-REx 5000",
-            role="retained",
-            order=8,
-            input_length=25,
-            target_length=4,
-        ),
-    )
+_LAMA = {"read": CsvFormat("id", "input", "output"), "role": "retained"}
+_LAMA |= {"input_length": 25, "target_length": 4}
+_OLD_AND_NEW = CsvFormat(answer="new_answer", answers="updatedlama_val_answers.json", updated=True)
+_UPDATED = {"read": _OLD_AND_NEW, "role": "updated", "columns": ("em_old",)}
+_NEW = {"read": CsvFormat(answers="recentlama_h_val_answers.json"), "role": "acquired"}
+_REST = {"read": CsvFormat(answers="recentlama_val_answers.json", aliases=True)}
+_REST |= {"input_length": 150}
+_EASY = _REST | {"role": "acquired"}
+_HALF = _EASY | {"group": "halves of NewLAMA-Easy"}
+_FIELDS = {  # of the records; files as published, lengths of CKL, section 3
+    "invariant_lama": _LAMA | {"file": "invariantLAMA.csv", "truncates_gold": True},
+    "updated_lama": _UPDATED | {"file": "updatedlama/updatedLAMA.csv"},
+    "new_lama": _NEW | {"file": "newlama/newLAMA.csv"},
+    "new_lama_easy": _EASY | {"file": "newlama/newLAMA_easy.csv"},
+    "new_lama_easy_small": _EASY | {"file": "newlama/newLAMA_easy_small.csv"},
+    "new_lama_easy_p1": _HALF | {"file": "newlama/newLAMA_easy_small_split1.csv"},
+    "new_lama_easy_p2": _HALF | {"file": "newlama/newLAMA_easy_small_split2.csv"},
+    "new_lama_easy_5000": _REST | {"file": "newlama/newLAMA_easy_5000.csv"},
+    "trex_5000": _LAMA | {"file": "trex_5000.csv"},
+}
+_LABELS = {  # in the order of tables
+    "invariant_lama": ("IL", "InvariantLAMA"),
+    "updated_lama": ("UL", "UpdatedLAMA"),
+    "new_lama": ("NL", "NewLAMA"),
+    "new_lama_easy": ("NLE", "NewLAMA-Easy"),
+    "new_lama_easy_small": ("NLE-S", "NewLAMA-Easy small"),
+    "new_lama_easy_p1": ("NLE-P1", "NewLAMA-Easy, phase 1"),
+    "new_lama_easy_p2": ("NLE-P2", "NewLAMA-Easy, phase 2"),
+    "new_lama_easy_5000": ("NLE-5k", "NewLAMA-Easy 5000"),
+    "trex_5000": ("T-REx", "T-REx 5000"),
+}
+PROBES = {
+    name: Probe(name=name, short=short, long=long, order=order, **_FIELDS[name])
+    for order, (name, (short, long)) in enumerate(_LABELS.items())
 }
 
 

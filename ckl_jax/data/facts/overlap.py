@@ -15,14 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.data.facts.ckl_files import (
-    BLANK,
-    CORPORA,
-    PROBES,
-    available_probes,
-    corpus_texts,
-    read_probe,
-)
+from ckl_jax.data.facts import ckl_files
 from ckl_jax.data.facts.fact_files import read_facts
 from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.facts.questions import read_questions
@@ -70,23 +63,19 @@ class _Statements:
     def __init__(self, probes: Mapping[str, Sequence[ProbeItem]]):
         self.owners: list[tuple[str, int]] = []  # of each statement: probe, and place of the item
         self.texts: list[str] = []
-        self.words: list[tuple[str, ...]] = []
         self.items = {name: len(items) for name, items in probes.items()}
         self.index: dict[tuple[str, ...], list[int]] = collections.defaultdict(list)
         for name, items in probes.items():
             for place, item in enumerate(items):
                 for answer in item.answers:
-                    self._add((name, place), item.input.replace(BLANK, answer))
+                    self.owners.append((name, place))
+                    self.texts.append(item.input.replace(ckl_files.BLANK, answer))
+        self.words = [_words(text) for text in self.texts]
+        for i, words in enumerate(self.words):
+            for gram in _grams(words, min(_N, len(words))):
+                self.index[gram].append(i)
         # Different trigrams of each statement.
         self.sizes = [len(_grams(words, min(_N, len(words)))) for words in self.words]
-
-    def _add(self, owner: tuple[str, int], text: str) -> None:
-        words = _words(text)
-        for gram in _grams(words, min(_N, len(words))):
-            self.index[gram].append(len(self.words))
-        self.owners.append(owner)
-        self.texts.append(text)
-        self.words.append(words)
 
     def compare(self, texts: Iterable[str]) -> dict[str, Overlap]:
         best = np.zeros(len(self.words))
@@ -154,10 +143,13 @@ def read_folder(folder: str | Path) -> tuple[dict[str, list[ProbeItem]], dict[st
       UserError: there is none of either, or a probe is malformed.
     """
     folder = Path(folder)
-    there = {name: folder / f for name, f in CORPORA.items() if (folder / f).is_file()}
+    corpora = ckl_files.CORPORA.items()
+    there = {name: folder / f for name, f in corpora if (folder / f).is_file()}
     inside = {part for whole, parts in _PARTS.items() if whole in there for part in parts}
-    texts = {name: corpus_texts(path) for name, path in there.items() if name not in inside}
-    probes = {name: read_probe(name, folder) for name in available_probes(folder)}
+    wanted = {name: path for name, path in there.items() if name not in inside}
+    texts = {name: ckl_files.corpus_texts(path) for name, path in wanted.items()}
+    names = ckl_files.available_probes(folder)
+    probes = {name: ckl_files.read_probe(name, folder) for name in names}
     if not texts or not probes:
         what = "corpora" if probes else "probes"
         raise UserError(f"{folder} has none of CKL's {what}; give a folder in CKL's layout.")
@@ -177,7 +169,7 @@ def read_items(path: str | Path) -> list[ProbeItem]:
     else:
         stated = [(q.id, q.question, q.answers) for q in read_questions(path)]
     return [
-        ProbeItem(id=key, input=f"{prompt} {BLANK}", answers=answers)
+        ProbeItem(id=key, input=f"{prompt} {ckl_files.BLANK}", answers=answers)
         for key, prompt, answers in stated
     ]
 
@@ -190,7 +182,7 @@ def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> 
         raise UserError(f"{folder / FILE} was not made by `ckl data overlap`; move it.")
     record = {
         # Which file it was, so that another one put in its place is not taken for it.
-        probe: {"sha256": sha256(PROBES[probe].path(folder)), "corpora": corpora}
+        probe: {"sha256": sha256(ckl_files.PROBES[probe].path(folder)), "corpora": corpora}
         for probe, corpora in as_json(overlaps).items()
     }
     write_json(folder / FILE, record)

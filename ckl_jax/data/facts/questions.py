@@ -83,33 +83,25 @@ def question_rows(
     for prompt, answer in zip(prompts, answers, strict=True):
         target = [*answer.tokens, eos_id][:length]
         room = length - len(target)
-        rows.append(
-            (
-                prompt.tokens[len(prompt.tokens) - room :]
-                if room < len(prompt.tokens)
-                else prompt.tokens,
-                target,
-            )
-        )
+        rows.append((prompt.tokens[max(0, len(prompt.tokens) - room) :], target))
     return rows
 
 
 def question_batch(
-    rows: Sequence[tuple[Sequence[int], Sequence[int]]], length: int, eos_id: int, pad_id: int = 0
+    rows: Sequence[tuple[Sequence[int], Sequence[int]]], length: int, eos_id: int
 ) -> dict[str, np.ndarray]:
     """A batch of a decoder-only model that trains on the answers only.
 
     Args:
       rows: of `question_rows`, together `length` at most.
       length: T.
-      eos_id: the context of the first token.
-      pad_id: put behind a row.
+      eos_id: the context of the first token; behind a row there are zeros.
 
     Returns:
       `decoder_input_tokens`, `decoder_target_tokens` int32 [B, T], `decoder_loss_weights` float32
       [B, T]: 1 on the answer and its end.
     """
-    targets = np.full((len(rows), length), pad_id, np.int32)
+    targets = np.zeros((len(rows), length), np.int32)
     weights = np.zeros((len(rows), length), np.float32)
     for i, (prompt, answer) in enumerate(rows):
         targets[i, : len(prompt) + len(answer)] = [*prompt, *answer]

@@ -7,7 +7,7 @@ A file of wordings is JSON lines: `relation`, `cloze`, `question` ("" or absent:
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ckl_jax.data.facts.relational import ANSWER, SUBJECT
@@ -177,20 +177,15 @@ def whole_sentences(path: str | os.PathLike) -> list[str]:
     Raises:
       UserError: the file cannot be read, or has none.
     """
-    texts = list(_texts(path))
-    kept = [
-        t.replace(" .", ".")
-        for t in texts
-        if t.endswith(".") and "," not in t and t[0] in "[T" and SUBJECT in t and ANSWER in t
-    ]
-    if not kept:
-        raise UserError(f"{path} has no pattern that is a whole sentence.")
-    return list(dict.fromkeys(kept))
-
-
-def _texts(path: str | os.PathLike) -> Iterable[str]:
+    kept: dict[str, None] = {}
     for where, row in numbered_rows(path):
         text = row.get("pattern")
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"{where}: the field 'pattern' is missing or no text.")
-        yield " ".join(text.split())
+        text = " ".join(text.split())
+        is_whole = text.endswith(".") and "," not in text and text[0] in "[T"
+        if is_whole and SUBJECT in text and ANSWER in text:
+            kept[text.replace(" .", ".")] = None
+    if not kept:
+        raise UserError(f"{path} has no pattern that is a whole sentence.")
+    return list(kept)

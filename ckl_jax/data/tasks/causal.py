@@ -5,7 +5,6 @@ end. A packed row holds several parts; a second feature, `segments`, numbers the
 documents (`Document.marks`) a second feature, `marks`, is 1 on marked tokens and 0 on others.
 """
 
-import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -152,18 +151,9 @@ def prepare_rows(
         meta = describe(name, Path(path), vocabulary, {"targets": length}, packed)
         meta |= {"rows": "causal", "legacy_cut": legacy}
         meta |= {"marks": True} if marks else {}
-        rows = functools.partial(
-            _rows,
-            path=path,
-            name=name,
-            vocabulary=vocabulary,
-            length=length,
-            packed=packed,
-            legacy=legacy,
-            marks=marks,
-            progress=progress,
-            record_limit=record_limit,
-        )
+        documents = read_documents(path, record_limit)
+        rows = causal_rows(documents, vocabulary, length, packed=packed, legacy=legacy, marks=marks)
+        rows = _told(rows, name, progress)
         features = (*row_features(("targets",), packed), *(["marks"] if marks else []))
         folders[name] = Path(out) / name
         make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)
@@ -259,13 +249,11 @@ def _make(
     checks.require_int(2, length=length)
     meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length}) | {"rows": kind}
     targets = ({"targets": row} for row in rows)
-    make_task(Path(folder), meta, lambda _: targets, vocabulary, features=("targets",))
+    make_task(Path(folder), meta, targets, vocabulary, features=("targets",))
     return Path(folder)
 
 
-def _rows(_, path, name, vocabulary, length, progress, record_limit, **form):
-    documents = read_documents(path, record_limit)
-    rows = causal_rows(documents, vocabulary, length, **form)
+def _told(rows: Iterable[Row], name: str, progress: Progress | None) -> Iterator[Row]:
     for done, row in enumerate(rows, 1):
         yield row
         if progress and done % _BATCH == 0:

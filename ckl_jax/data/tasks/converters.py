@@ -217,7 +217,8 @@ def encoder_decoder_batch(
     weights = (targets != 0).astype(np.float32)
     if valid is not None:
         weights *= np.asarray(valid, np.float32)[:, None]
-    started, ids = shift_right(targets), {}
+    started, ids = np.zeros_like(targets), {}
+    started[:, 1:] = targets[:, :-1]
     if segments is not None:
         started = np.where(positions_within(segments) == 0, 0, started)
         ids = {"encoder_segment_ids": input_segments, "decoder_segment_ids": segments}
@@ -228,13 +229,6 @@ def encoder_decoder_batch(
         "decoder_loss_weights": weights,
         **ids,
     }
-
-
-def shift_right(targets: np.ndarray) -> np.ndarray:
-    """Returns `targets` [B, T] moved right by one place, 0 first."""
-    shifted = np.zeros_like(targets)
-    shifted[:, 1:] = targets[:, :-1]
-    return shifted
 
 
 def pad_rows(rows: Sequence[Sequence[int]], length: int, eos_id: int | None = 1) -> np.ndarray:

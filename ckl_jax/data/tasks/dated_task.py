@@ -208,7 +208,7 @@ def _rows(
     stream = in_canonical_order(d for d in documents if d.text.split())
     done = 0
     with atomic_write(work / SIDE_FILE) as side:
-        for batch in _batches(_distinct(stream)):
+        for batch in batches(_distinct(stream), lambda _: 1, _BATCH):
             texts = [encodable(document.text) for document in batch]
             for document, text, encoded in zip(batch, texts, encode(texts), strict=True):
                 row = {"id": document.id, "date": document.date, "text": text}
@@ -219,11 +219,6 @@ def _rows(
                 progress(folder.name, done)
         if not done:
             raise UserError(f"No rows to write to {folder}: no document of {source} has a word.")
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    while batch := list(itertools.islice(documents, _BATCH)):
-        yield batch
 
 
 def _distinct(documents: Iterable[Document]) -> Iterator[Document]:

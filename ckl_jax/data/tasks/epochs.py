@@ -163,7 +163,11 @@ def _epoch_order(plan: EpochPlan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     if plan.replay_rows(epoch):
         sampled_in = plan.mixture.sample_epoch(epoch)
         keys = random_keys(plan.replay, plan.seed, sampled_in, _SAMPLE)
-        sample = _smallest(keys, plan.replay_rows(epoch))
+        # The positions of the smallest keys, in ascending order.
+        count = plan.replay_rows(epoch)
+        sample = np.arange(len(keys))
+        if count < len(keys):
+            sample = np.sort(np.argpartition(keys, count - 1)[:count])
     index = np.concatenate([np.arange(plan.main), sample, np.arange(plan.review)])
     source = np.repeat(
         np.array([MAIN, REPLAY, REVIEW], np.int8), [plan.main, len(sample), plan.review]
@@ -176,10 +180,3 @@ def random_keys(count: int, seed: int, epoch: int, purpose: int = _ORDER) -> np.
     """Returns uint64 [count] of random bits; their sort order is that of an epoch."""
     key = np.random.SeedSequence([seed % 2**64, epoch, purpose]).generate_state(2, np.uint64)
     return np.random.Philox(key=key).random_raw(count)
-
-
-def _smallest(keys: np.ndarray, count: int) -> np.ndarray:
-    """Returns the positions of the `count` smallest of `keys` in ascending order, int64 [count]."""
-    if count >= len(keys):
-        return np.arange(len(keys))
-    return np.sort(np.argpartition(keys, count - 1)[:count])

@@ -9,6 +9,7 @@ of other settings are refused unless they are to be replaced: runs were trained 
 
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import itertools
 import os
@@ -22,7 +23,7 @@ from ckl_jax.data.tasks.cached import CachedTask, Row, is_ours, read_manifest, w
 from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.text.byte_level import SpanVocabulary, load_tokenizer
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
-from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
+from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.files import parse_json, sha256, write_json
 
@@ -108,14 +109,19 @@ def prepare_ckl(
     if legacy_spacing:
         vocabulary = Vocabulary(vocabulary.path, extra_ids, legacy_spacing)
     metas = {
-        n: _meta(n, path, digests[n], vocabulary, lengths, packed) for n, path in sources.items()
+        n: describe(n, path, vocabulary, lengths, packed, digests[n]) for n, path in sources.items()
     }
     if not replace:
         for name, folder in tasks.items():
             _refuse_task(folder, metas[name])
+    features = row_features(("inputs", "targets"), packed)
     for name, path in sources.items():
-        if not _is_current(tasks[name], metas[name]):
-            _cache(path, tasks[name], vocabulary, metas[name], progress)
+        pairs = ((row["input"], row["output"]) for row in read_corpus(path))
+        tell = functools.partial(progress, name) if progress else None
+        rows = encoded(pairs, vocabulary, lengths, tell)
+        rows = pack(rows, lengths) if packed else rows
+        # What may not be replaced was refused above, before the first task was written.
+        make_task(tasks[name], metas[name], rows, vocabulary, features=features, replace=True)
     return Prepared(vocabulary, tasks)
 
 
@@ -189,24 +195,6 @@ def _read_record(path: Path) -> Any:
         return None
 
 
-def _meta(
-    name: str,
-    path: Path,
-    digest: str,
-    vocabulary: Any,
-    lengths: Mapping[str, int] | None,
-    packed: bool,
-) -> dict[str, Any]:
-    return {
-        "task": name,
-        "source": path.name,
-        "source_sha256": digest,
-        "lengths": dict(lengths) if lengths else None,
-        "packed": packed,
-        **vocabulary_meta(vocabulary),
-    }
-
-
 def vocabulary_meta(vocabulary: Any) -> dict[str, Any]:
     """The record of a task's vocabulary."""
     return {
@@ -217,17 +205,8 @@ def vocabulary_meta(vocabulary: Any) -> dict[str, Any]:
     }
 
 
-_SHOWN = (
-    "lengths",
-    "size",
-    "vocab_size",
-    "max_piece_length",
-    "legacy_spacing",
-    "source",
-    "task",
-    "packed",
-    "legacy_cut",
-)
+_SHOWN = ("lengths", "size", "vocab_size", "max_piece_length", "legacy_spacing", "source", "task")
+_SHOWN += ("packed", "legacy_cut")
 
 
 def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -280,16 +259,31 @@ def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
 
 
 def describe(
-    name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None, packed: bool = False
+    name: str,
+    path: Path,
+    vocabulary: Any,
+    lengths: Mapping[str, int] | None,
+    packed: bool = False,
+    digest: str = "",
 ) -> dict[str, Any]:
-    """The record of a task made from the file at `path`: source, vocabulary and settings."""
-    return _meta(name, path, sha256(path), vocabulary, lengths, packed)
+    """The record of a task made from the file at `path`: source, vocabulary and settings.
+
+    `digest` is the file's SHA-256; "" computes it.
+    """
+    return {
+        "task": name,
+        "source": path.name,
+        "source_sha256": digest or sha256(path),
+        "lengths": dict(lengths) if lengths else None,
+        "packed": packed,
+        **vocabulary_meta(vocabulary),
+    }
 
 
 def make_task(
     directory: Path,
     meta: Mapping[str, Any],
-    rows: Callable[[Path], Iterator[Row]],
+    rows: Iterable[Row] | Callable[[Path], Iterable[Row]],
     vocabulary: Any,
     *,
     features: Sequence[str],
@@ -299,7 +293,7 @@ def make_task(
 
     Args:
       meta: of `describe`, and what else decides its rows.
-      rows: makes them; see `write_cached`.
+      rows: see `write_cached`.
       vocabulary: has `vocab_size` and `eos_id`.
       replace: make anew what is there of other settings.
 
@@ -320,36 +314,25 @@ def make_task(
         )
 
 
-def _cache(
-    path: Path,
-    directory: Path,
-    vocabulary: Vocabulary,
-    meta: dict[str, Any],
-    progress: Progress | None,
-) -> None:
-    lengths, packed = meta["lengths"], meta["packed"]
+def encoded(
+    pairs: Iterable[tuple[str, str]],
+    vocabulary: Any,
+    lengths: Mapping[str, int] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[dict[str, list[int]]]:
+    """Yields the tokens of (input, target) pairs with their ends, cut to `lengths` if given.
 
-    def rows() -> Iterator[dict[str, list[int]]]:
-        stream, done = read_corpus(path), 0
-        while batch := list(itertools.islice(stream, _BATCH)):
-            inputs = vocabulary.encode_many([r["input"] for r in batch])
-            targets = vocabulary.encode_many([r["output"] for r in batch])
-            for i, t in zip(inputs, targets, strict=True):
-                yield {"inputs": _end(i, "inputs", lengths), "targets": _end(t, "targets", lengths)}
-            done += len(batch)
-            if progress:
-                progress(meta["task"], done)
-
-    write_cached(
-        directory,
-        pack(rows(), lengths) if packed else rows(),
-        meta=meta,
-        features=row_features(("inputs", "targets"), packed),
-        vocab_size=vocabulary.vocab_size,
-        eos_id=EOS_ID,
-    )
-
-
-def _end(ids: list[int], feature: str, lengths: Mapping[str, int] | None) -> list[int]:
-    """Returns `ids` with EOS, cut to the feature's length."""
-    return (ids[: lengths[feature] - 1] if lengths else ids) + [EOS_ID]
+    In batches, because tokenizers are much faster on many texts at once; `progress` is told the
+    rows done after each.
+    """
+    pairs, done = iter(pairs), 0
+    while batch := list(itertools.islice(pairs, _BATCH)):
+        columns = (vocabulary.encode_many(list(texts)) for texts in zip(*batch, strict=True))
+        for row in zip(*columns, strict=True):
+            yield {
+                name: (ids[: lengths[name] - 1] if lengths else ids) + [vocabulary.eos_id]
+                for name, ids in zip(("inputs", "targets"), row, strict=True)
+            }
+        done += len(batch)
+        if progress:
+            progress(done)

@@ -214,11 +214,8 @@ def _read(path: Path, month: str, first: int) -> Shard:
             first=first,
             ids=columns["ids"].tolist(),
             dates=columns["dates"].tolist(),
-            ends=columns["ends"],
             words=words.split("\n") if words else [],
-            nll=columns["nll"],
-            tokens=columns["tokens"],
-            context_start=columns["context_start"],
+            **{name: columns[name] for name in ("ends", "nll", "tokens", "context_start")},
         )
         for date in shard.dates:
             if date[:7] != month or datetime.date.fromisoformat(date).isoformat() != date:

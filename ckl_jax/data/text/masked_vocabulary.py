@@ -11,12 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ckl_jax.data.text import byte_level
-from ckl_jax.data.text.byte_level import (
-    ByteLevelVocabulary,
-    digest_of_tokenizer,
-    load_tokenizer,
-    tokenizing,
-)
 from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.errors import UserError, if_missing
 from ckl_jax.files import read_json_object, read_text, write_file
@@ -35,7 +29,7 @@ class Encoded(NamedTuple):
     offsets: list[tuple[int, int]]  # [start, end) in characters of each token
 
 
-class MaskedVocabulary(ByteLevelVocabulary):
+class MaskedVocabulary(byte_level.ByteLevelVocabulary):
     """The tokens of BERT or RoBERTa; see `ByteLevelVocabulary` for what is the same.
 
     Attributes:
@@ -63,7 +57,7 @@ class MaskedVocabulary(ByteLevelVocabulary):
         self.eos_id = self._special("[SEP]", "</s>")
         self.pad_id = self._special("[PAD]", "<pad>")
         self.mask_id = self._special("[MASK]", "<mask>")
-        self.digest = digest_of_tokenizer(self.tokenizer)
+        self.digest = byte_level.digest_of_tokenizer(self.tokenizer)
 
     def _special(self, *names: str) -> int:
         for name in names:
@@ -87,7 +81,7 @@ class MaskedVocabulary(ByteLevelVocabulary):
 
     def encode_words(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns ids, words and places of each text."""
-        with tokenizing(self.path):
+        with byte_level.tokenizing(self.path):
             encodings = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [Encoded(e.ids, e.word_ids, e.offsets) for e in encodings]
 
@@ -143,7 +137,7 @@ def _load(path: Path) -> tuple[Any, list[Path]]:
     words = path if path.name == _WORDS else path / _WORDS
     if lexists(words) and not lexists(path / "tokenizer.json"):
         return _word_pieces(words), [words]
-    tokenizer, files = load_tokenizer(path)
+    tokenizer, files = byte_level.load_tokenizer(path)
     if len(files) > 1:
         tokenizer.add_special_tokens([t for t in _ROBERTA if tokenizer.token_to_id(t) is not None])
     return tokenizer, files

@@ -8,7 +8,7 @@ never released. Here a chunk's i-th span becomes `<extra_id_i>` in the input, an
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckl_jax.data.text.documents import Document
 from ckl_jax.data.text.taggers import EntityFinder, Span
@@ -31,26 +31,19 @@ def split_sentences(text: str) -> list[str]:
     return [s for s in [*sentences, text[start:].strip()] if s]
 
 
-def count_words(text: str) -> int:
-    """Returns the number of blank-separated words."""
-    return len(text.split())
+def chunk(text: str, length: int) -> Iterator[str]:
+    """Yields parts of `text` of at most `length` words, cut between sentences where possible.
 
-
-def chunk(text: str, length: int, count: Callable[[str], int] = count_words) -> Iterator[str]:
-    """Yields parts of `text` of at most `length`, cut between sentences where possible.
-
-    Args:
-      length: the most that `count` may say of a part; 0 yields single sentences.
-      count: measures text, `lambda t: len(vocabulary.encode(t)) + 1` for tokens with EOS.
+    A length of 0 yields single sentences.
     """
     sentences = split_sentences(text)
     if not length:
         yield from sentences
         return
-    pieces = [p for s in sentences for p in _split_long(s, length, count)]
+    pieces = [p for s in sentences for p in _split_long(s, length)]
     kept: list[str] = []
     for piece in pieces:
-        if kept and count(" ".join([*kept, piece])) > length:
+        if kept and len(" ".join([*kept, piece]).split()) > length:
             yield " ".join(kept)
             kept = []
         kept.append(piece)
@@ -58,14 +51,14 @@ def chunk(text: str, length: int, count: Callable[[str], int] = count_words) -> 
         yield " ".join(kept)
 
 
-def _split_long(sentence: str, length: int, count: Callable[[str], int]) -> list[str]:
+def _split_long(sentence: str, length: int) -> list[str]:
     """Halves a sentence between words until its parts fit."""
     words = sentence.split()
-    if len(words) < 2 or count(sentence) <= length:
+    if len(words) <= max(length, 1):
         return [sentence]
     half = len(words) // 2
     parts = " ".join(words[:half]), " ".join(words[half:])
-    return [p for part in parts for p in _split_long(part, length, count)]
+    return [p for part in parts for p in _split_long(part, length)]
 
 
 def with_names(

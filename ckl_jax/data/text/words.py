@@ -30,12 +30,9 @@ def make_tokenizer(name: str, language: str = "en") -> Tokenizer:
     Raises:
       UserError: there is none of that name, or its package is not installed.
     """
-    makers = {"moses": _moses, "none": _none}
-    refuse_unknown(name, makers, f"No tokenizer is called {name!r}; there are")
-    return makers[name](language)
-
-
-def _moses(language: str) -> Tokenizer:
+    refuse_unknown(name, ("moses", "none"), f"No tokenizer is called {name!r}; there are")
+    if name == "none":
+        return Tokenizer(lambda line: " ".join(line.split()), "none")
     with if_missing(
         "Tokenising needs the package 'sacremoses': pip install 'ckl-jax[text]', or give "
         "tokenised text and --tokenizer none."
@@ -47,7 +44,3 @@ def _moses(language: str) -> Tokenizer:
         return moses.tokenize(line, escape=False, return_str=True) if line.strip() else ""
 
     return Tokenizer(words, f"sacremoses {importlib.metadata.version('sacremoses')}")
-
-
-def _none(language: str) -> Tokenizer:
-    return Tokenizer(lambda line: " ".join(line.split()), "none")

@@ -8,7 +8,6 @@ kept.
 
 import collections
 import dataclasses
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,13 +18,12 @@ import numpy as np
 from ckl_jax.data.facts.probe import SCORES, Probe
 from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
-from ckl_jax.data.tasks.prepare import describe, make_task
+from ckl_jax.data.tasks.prepare import describe, encoded, make_task
 from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.files import read_json
 
 TRAIN, DEV = "train", "dev"
 CUT = "cut.json"  # beside a cached task: what its lengths cut
-_BATCH = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,10 +128,15 @@ def read_kilt(path: str | os.PathLike) -> Iterator[KiltRecord]:
       UserError: the file cannot be read or has no records, or one lacks its id, its input or an
         answer; file, line and field are in the message.
     """
+    yield from (record for _, record in _located(path))
+
+
+def _located(path: str | os.PathLike) -> Iterator[tuple[str, KiltRecord]]:
+    """As `read_kilt`, each record with its file and line."""
     empty = True
     for where, row in numbered_values(path):
         empty = False
-        yield _record(row, where)
+        yield where, _record(row, where)
     if empty:
         raise UserError(f"{os.fspath(path)} has no records.")
 
@@ -144,15 +147,10 @@ def read_dev(folder: str | os.PathLike, probe: str | KiltSet) -> list[KiltRecord
     Raises:
       UserError: as `find_file` and `read_kilt`, or two records have one id.
     """
-    path = find_file(folder, probe, DEV)
     records: dict[str, KiltRecord] = {}
-    for where, row in numbered_values(path):
-        record = _record(row, where)
-        if record.id in records:
+    for where, record in _located(find_file(folder, probe, DEV)):
+        if records.setdefault(record.id, record) is not record:
             raise UserError(f"{where}: the id {record.id!r} occurs twice.")
-        records[record.id] = record
-    if not records:
-        raise UserError(f"{path} has no records.")
     return list(records.values())
 
 
@@ -226,20 +224,9 @@ def prepare_kilt(
     """
     path, task = find_file(folder, name, TRAIN), Path(out) / name
     meta = describe(name, path, vocabulary, None) | {"rows": "kilt"}
-    make_task(
-        task, meta, lambda _: _rows(path, vocabulary), vocabulary, features=("inputs", "targets")
-    )
+    rows = encoded(((r.input, r.answers[0]) for r in read_kilt(path)), vocabulary)
+    make_task(task, meta, rows, vocabulary, features=("inputs", "targets"))
     return task
-
-
-def _rows(path: Path, vocabulary: Any) -> Iterator[dict[str, list[int]]]:
-    records, end = read_kilt(path), [vocabulary.eos_id]
-    # In batches, because tokenizers are much faster on many texts at once.
-    while batch := list(itertools.islice(records, _BATCH)):
-        inputs = vocabulary.encode_many([r.input for r in batch])
-        targets = vocabulary.encode_many([r.answers[0] for r in batch])
-        for ids, target in zip(inputs, targets, strict=True):
-            yield {"inputs": ids + end, "targets": target + end}
 
 
 def count_cut(task: CachedTask, lengths: Mapping[str, int]) -> dict[str, int]:

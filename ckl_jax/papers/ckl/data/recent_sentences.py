@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.plugins import PlugIn
+from ckl_jax.data.process_pool import batches
 from ckl_jax.data.text.documents import Document
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.data.text.spans import mask_spans
@@ -170,13 +171,8 @@ def rewritten(
       stand_alone: (sentences, contexts) -> sentences.
       paraphrase: sentences -> sentences.
     """
-    batch: list[Sequence[Recent]] = []
-    for sentences in chosen:
-        batch.append(sentences)
-        if len(batch) == _BATCH:
-            yield from _of_batch(batch, counts, stand_alone, paraphrase)
-            batch = []
-    yield from _of_batch(batch, counts, stand_alone, paraphrase)
+    for batch in batches(chosen, lambda _: 1, _BATCH):
+        yield from _of_batch(batch, counts, stand_alone, paraphrase)
 
 
 def _of_batch(batch, counts, stand_alone, paraphrase) -> Iterator[Recent]:
