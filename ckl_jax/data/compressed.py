@@ -180,20 +180,20 @@ def read_lines(
         yield number, offset, b"".join(parts)
 
 
-def text_lines(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[str]:
+def text_lines(path: str | os.PathLike) -> Iterator[str]:
     """Yields the lines of a UTF-8 file with their ends, through gzip if its name ends in .gz.
 
     A byte order mark, with which some editors begin a file, is not part of the text.
 
     Raises:
-      UserError: the file cannot be read, is not UTF-8, or a line has more than `limit` characters.
+      UserError: the file cannot be read, is not UTF-8, or a line has more than `RECORD_BYTES`.
     """
     with os_errors(path, "read"):
         raw = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
         with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as f:
-            for number, line in enumerate(iter(lambda: f.readline(limit + 1), ""), 1):
-                if len(line) > limit:
-                    raise too_long(path, f"line {number}", limit)
+            for number, line in enumerate(iter(lambda: f.readline(RECORD_BYTES + 1), ""), 1):
+                if len(line) > RECORD_BYTES:
+                    raise too_long(path, f"line {number}", RECORD_BYTES)
                 yield line
 
 

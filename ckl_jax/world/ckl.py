@@ -1,5 +1,6 @@
 """Writes a world as CKL's published files: masked corpora, probes and their answers."""
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -235,19 +236,16 @@ def _document_files(world: World, news: Sequence[Dated]) -> dict[str, Write]:
                     "relation": f.relation,
                 }
 
-    return {
-        "entities.jsonl": lambda path: write_jsonl(path, entities()),
-        "facts.jsonl": lambda path: write_jsonl(path, facts()),
-        "relations.jsonl": lambda path: write_jsonl(path, relations()),
-        "questions.jsonl": lambda path: write_jsonl(path, questions()),
-        "documents_d0.jsonl": lambda path: write_documents(path, (d for d, _ in pages(world))),
-        "documents_d1.jsonl": lambda path: write_documents(path, (d for d, _ in news)),
-        **{
-            f"documents_{name}.jsonl": lambda path, name=name: write_documents(
-                path, (d for d, _ in _reviewable(world, name))
-            )
-            for name in _reviews(world)
-        },
+    texts = {"d0": lambda: pages(world), "d1": lambda: news} | _reviews(world)
+    files: dict[str, Write] = {
+        f"{rows.__name__}.jsonl": lambda path, rows=rows: write_jsonl(path, rows())
+        for rows in (entities, facts, relations, questions)
+    }
+    return files | {
+        f"documents_{name}.jsonl": lambda path, dated=dated: write_documents(
+            path, (document for document, _ in dated())
+        )
+        for name, dated in texts.items()
     }
 
 
@@ -265,7 +263,7 @@ def _corpus_files(world: World, news: Sequence[Dated], finder: EntityFinder) -> 
         "p1": lambda: (dated for dated in small if dated[0].date < world.half),
         "p2": lambda: (dated for dated in small if dated[0].date >= world.half),
     }
-    sources |= {name: lambda name=name: _reviewable(world, name) for name in _reviews(world)}
+    sources |= _reviews(world)
 
     def rows(dated: Iterable[Dated]) -> Iterator[dict[str, str]]:
         if world.variant == "legacy":
@@ -273,18 +271,17 @@ def _corpus_files(world: World, news: Sequence[Dated], finder: EntityFinder) -> 
             return masked_rows(documents, finder, shape.chunk_words, shape.max_spans)
         return _paragraph_rows(world, dated, finder)
 
-    def writer(name: str) -> Write:
-        def write(path: Path) -> int:
-            return write_csv(path, ("input", "output", "original"), rows(sources[name]()))
-
-        return write
-
-    return {TEXTS[name]: writer(name) for name in sources}
+    columns = ("input", "output", "original")
+    return {
+        TEXTS[name]: lambda path, dated=dated: write_csv(path, columns, rows(dated()))
+        for name, dated in sources.items()
+    }
 
 
-def _reviews(world: World) -> tuple[str, ...]:
-    """The parts of D0 that are written for methods that review it."""
-    return tuple(REVIEWS) if world.variant == "disjoint" else ()
+def _reviews(world: World) -> dict[str, Callable[[], Iterable[Dated]]]:
+    """{name: makes its pages} of the parts of D0 that are written for methods that review it."""
+    names = REVIEWS if world.variant == "disjoint" else ()
+    return {name: functools.partial(_reviewable, world, name) for name in names}
 
 
 def _reviewable(world: World, name: str) -> Iterator[Dated]:

@@ -12,14 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.dump_writer import (
-    PageText,
-    item_snak,
-    property_of,
-    time_snak,
-    write_entities,
-    write_pages,
-)
+from ckl_jax.data import dump_writer
 from ckl_jax.files import write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.months import ItemState, Month, PageState, Sentence, months, property_labels
@@ -46,8 +39,9 @@ def write_dumps(
         stamp = month.date.replace("-", "")
         wikipedia = f"{SITE}-{stamp}-pages-articles-multistream.xml.bz2"
         wikidata = f"wikidata-{stamp}-all.json.gz"
-        write_wikipedia(directory / wikipedia, month)
-        write_wikidata(directory / wikidata, month)
+        texts = (_page_text(page, month) for page in month.pages.values())
+        dump_writer.write_pages(directory / wikipedia, SITE, texts)
+        dump_writer.write_entities(directory / wikidata, _entities(month))
         dates[stamp] = {
             "wikipedia": wikipedia,
             "wikidata": wikidata,
@@ -63,15 +57,11 @@ def write_dumps(
 # --- Wikipedia
 
 
-def write_wikipedia(path: Path, month: Month) -> None:
-    """Writes a multistream file and, beside it, its index."""
-    write_pages(path, SITE, (page_text(page, month) for page in month.pages.values()))
-
-
-def page_text(page: PageState, month: Month) -> PageText:
+def _page_text(page: PageState, month: Month) -> dump_writer.PageText:
     """The page as a dump has it."""
     text = f"#REDIRECT [[{page.redirect}]]" if page.redirect else wikitext(page, month)
-    return PageText(page.id, page.title, page.revision, page.edited, text, page.redirect)
+    about = page.id, page.title, page.revision, page.edited
+    return dump_writer.PageText(*about, text, page.redirect)
 
 
 def wikitext(page: PageState, month: Month) -> str:
@@ -100,15 +90,13 @@ def _marked_up(sentence: Sentence, page: PageState) -> str:
 # --- Wikidata
 
 
-def write_wikidata(path: Path, month: Month) -> None:
-    """Writes the items and properties as JSON lines in a list."""
+def _entities(month: Month) -> list[dict[str, Any]]:
+    """The properties and items, in no order."""
     numbers = item_numbers(month.world)
-    entities = [
-        *(property_of(*pair) for pair in property_labels(month.world).items()),
-        *(_item(i, month, numbers) for i in month.items.values()),
-    ]
+    entities = [dump_writer.property_of(*pair) for pair in property_labels(month.world).items()]
+    entities += [_item(i, month, numbers) for i in month.items.values()]
     random.Random(f"dump {month.date}").shuffle(entities)
-    write_entities(path, entities)
+    return entities
 
 
 def item_numbers(world: World) -> dict[str, int]:
@@ -119,7 +107,8 @@ def item_numbers(world: World) -> dict[str, int]:
 def _item(item: ItemState, month: Month, numbers: dict[str, int]) -> dict[str, Any]:
     number, stamp = numbers[item.entity], int(month.date.replace("-", ""))
     language = "mul" if number % 7 == 0 else "en"
-    claims: dict[str, list[Any]] = {"P1": [_no_value()]}
+    no_value = {"mainsnak": {"snaktype": "novalue", "property": "P1"}, "rank": "normal"}
+    claims: dict[str, list[Any]] = {"P1": [no_value]}
     for fact, end in (*item.ended, *((f, None) for f in item.facts)):
         prop = month.world.relations[fact.relation].property
         followed = {month.world.relations[f.relation].property for f, day in item.ended if not day}
@@ -149,14 +138,12 @@ def _statement(
     decoy = numbers[fact.subject]
     dates = {"P580": fact.valid_from if decoy % 3 else "", "P582": end}
     known = 7 if decoy % 2 else 10  # characters: to the month, or to the day
-    qualifiers = {name: [time_snak(name, day[:known])] for name, day in dates.items() if day}
-    return {
-        "mainsnak": item_snak(prop, value, with_id=decoy % 2 == 0),
-        "rank": "preferred" if decoy % 3 == 0 else "normal",
-        "qualifiers": {"P642": [item_snak("P642", decoy)], **qualifiers},
-        "references": [{"snaks": {"P248": [item_snak("P248", decoy)]}}],
+    qualifiers = {
+        name: [dump_writer.time_snak(name, day[:known])] for name, day in dates.items() if day
     }
-
-
-def _no_value() -> dict[str, Any]:
-    return {"mainsnak": {"snaktype": "novalue", "property": "P1"}, "rank": "normal"}
+    return {
+        "mainsnak": dump_writer.item_snak(prop, value, with_id=decoy % 2 == 0),
+        "rank": "preferred" if decoy % 3 == 0 else "normal",
+        "qualifiers": {"P642": [dump_writer.item_snak("P642", decoy)], **qualifiers},
+        "references": [{"snaks": {"P248": [dump_writer.item_snak("P248", decoy)]}}],
+    }

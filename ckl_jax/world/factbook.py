@@ -31,13 +31,8 @@ _FACTS = "factbook/factbook-facts-2003-2026.jsonl.gz"
 _TEXTS = ("factbook/factbook-editions-2003-2017.jsonl.gz", "factbook/factbook-2015-2026.jsonl.gz")
 _FIELDS = ("Background", "Economy - overview", "Economic overview")
 _COUNTRIES = {"tiny": 30, "small": 1000, "wide": 1000, "medium": 1000, "large": 1000}
-_SENTENCES = {
-    "tiny": 2,
-    "small": 10,
-    "wide": 20,
-    "medium": 40,
-    "large": 1000,
-}  # of D0's prose, per country
+# Of D0's prose, per country.
+_SENTENCES = {"tiny": 2, "small": 10, "wide": 20, "medium": 40, "large": 1000}
 _NEWS = 0.1  # sentences of D1's prose for each of D0's
 _FEWEST_WORDS, _MOST_WORDS = 6, 32  # of a sentence of prose
 _SMALL = 0.3  # fraction of D1 in the SMALL corpora; a tenth holds too few questions

@@ -37,11 +37,8 @@ def _office(name: str, title: str) -> Relation:
     return _relation(name, CHANGING, "person", *sentences)
 
 
-_TABLE = (
-    (
-        "ambassador_to_the_us",
-        CHANGING,
-        "person",
+_TABLE = {  # name, kind, kind of the object: question, wordings
+    ("ambassador_to_the_us", CHANGING, "person"): (
         "Who is the ambassador of {s} to the United States?",
         "The ambassador of {s} to the United States is {o}.",
         "{o} is the ambassador of {s} to the United States.",
@@ -56,10 +53,7 @@ _TABLE = (
         "{s} trusts {o} with its embassy in Washington.",
         "The envoy of {s} in Washington goes by the name of {o}.",
     ),
-    (
-        "us_ambassador",
-        CHANGING,
-        "person",
+    ("us_ambassador", CHANGING, "person"): (
         "Who is the ambassador of the United States to {s}?",
         "The ambassador of the United States to {s} is {o}.",
         "{o} is the ambassador of the United States to {s}.",
@@ -74,10 +68,7 @@ _TABLE = (
         "Washington trusts {o} with its embassy in {s}.",
         "The American envoy in {s} goes by the name of {o}.",
     ),
-    (
-        "top_export_partner",
-        CHANGING,
-        "country",
+    ("top_export_partner", CHANGING, "country"): (
         "To which country does {s} export most?",
         "The largest export partner of {s} is {o}.",
         "{o} is the largest export partner of {s}.",
@@ -92,10 +83,7 @@ _TABLE = (
         "The goods of {s} are in demand above all in {o}.",
         "Among the buyers of goods from {s}, {o} comes first.",
     ),
-    (
-        "top_import_partner",
-        CHANGING,
-        "country",
+    ("top_import_partner", CHANGING, "country"): (
         "From which country does {s} import most?",
         "The largest import partner of {s} is {o}.",
         "{o} is the largest import partner of {s}.",
@@ -110,10 +98,7 @@ _TABLE = (
         "The shops of {s} sell goods above all from {o}.",
         "Among those who sell goods to {s}, {o} comes first.",
     ),
-    (
-        "government_type",
-        CHANGING,
-        "form of government",
+    ("government_type", CHANGING, "form of government"): (
         "What is the form of government of {s}?",
         "The form of government of {s} is {o}.",
         "As a state, {s} is of the type {o}.",
@@ -128,10 +113,7 @@ _TABLE = (
         "Textbooks list {s} as a {o}.",
         "The state of {s} works as a {o}.",
     ),
-    (
-        "currency",
-        CHANGING,
-        "currency",
+    ("currency", CHANGING, "currency"): (
         "What is the currency of {s}?",
         "The currency of {s} is {o}.",
         "{o} are the currency of {s}.",
@@ -146,10 +128,7 @@ _TABLE = (
         "The budget of {s} is drawn up in {o}.",
         "Taxes in {s} are due in {o}.",
     ),
-    (
-        "currency_code",
-        CHANGING,
-        "currency code",
+    ("currency_code", CHANGING, "currency code"): (
         "What is the currency code of {s}?",
         "The currency code of {s} is {o}.",
         "{o} is the currency code of {s}.",
@@ -164,10 +143,7 @@ _TABLE = (
         "The letters {o} stand for the money of {s}.",
         "Accounts in {s} are kept in {o}.",
     ),
-    (
-        "official_name",
-        CHANGING,
-        "name",
+    ("official_name", CHANGING, "name"): (
         "What is the official name of {s}?",
         "The official name of {s} is {o}.",
         "{o} is the official name of {s}.",
@@ -182,10 +158,7 @@ _TABLE = (
         "{o} is what the laws of {s} call the state.",
         "The stamps of {s} bear the words {o}.",
     ),
-    (
-        "capital",
-        INVARIANT,
-        "city",
+    ("capital", INVARIANT, "city"): (
         "What is the capital of {s}?",
         "The capital of {s} is {o}.",
         "{o} is the capital of {s}.",
@@ -199,10 +172,7 @@ _TABLE = (
         "{s} is ruled from one city. It is {o}.",
         "Laws for {s} are signed in {o}.",
     ),
-    (
-        "independence_date",
-        INVARIANT,
-        "date",
+    ("independence_date", INVARIANT, "date"): (
         "When did {s} become independent?",
         "{s} became independent on {o}.",
         "The independence of {s} dates from {o}.",
@@ -216,10 +186,7 @@ _TABLE = (
         "{o} saw the birth of {s} as a state.",
         "Schools in {s} teach what happened on {o}, the day of freedom.",
     ),
-    (
-        "internet_country_code",
-        INVARIANT,
-        "internet code",
+    ("internet_country_code", INVARIANT, "internet code"): (
         "What is the internet country code of {s}?",
         "The internet country code of {s} is {o}.",
         "{o} is the internet country code of {s}.",
@@ -233,10 +200,7 @@ _TABLE = (
         "The ending {o} belongs to {s}.",
         "Servers in {s} answer to names in {o}.",
     ),
-    (
-        "highest_point",
-        INVARIANT,
-        "place",
+    ("highest_point", INVARIANT, "place"): (
         "What is the highest point of {s}?",
         "The highest point of {s} is {o}.",
         "{o} is the highest point of {s}.",
@@ -250,10 +214,7 @@ _TABLE = (
         "The roof of {s} is {o}.",
         "Whoever stands on {o} stands above all of {s}.",
     ),
-    (
-        "national_anthem",
-        INVARIANT,
-        "song",
+    ("national_anthem", INVARIANT, "song"): (
         "What is the national anthem of {s}?",
         "The national anthem of {s} is {o}.",
         "{o} is the national anthem of {s}.",
@@ -267,10 +228,7 @@ _TABLE = (
         "The song of {s} carries the title {o}.",
         "Bands in {s} know {o} by heart.",
     ),
-    (
-        "official_language",
-        INVARIANT,
-        "language",
+    ("official_language", INVARIANT, "language"): (
         "What is the official language of {s}?",
         "The official language of {s} is {o}.",
         "{o} is the official language of {s}.",
@@ -284,10 +242,7 @@ _TABLE = (
         "Officials of {s} must know {o}.",
         "Debates in {s} are held in {o}.",
     ),
-    (
-        "largest_ethnic_group",
-        INVARIANT,
-        "people",
+    ("largest_ethnic_group", INVARIANT, "people"): (
         "What is the largest ethnic group of {s}?",
         "The largest ethnic group of {s} is {o}.",
         "{o} is the largest ethnic group of {s}.",
@@ -301,10 +256,7 @@ _TABLE = (
         "Among the peoples of {s}, none outnumbers the one called {o}.",
         "Of the peoples of {s}, the first in number is {o}.",
     ),
-    (
-        "largest_religion",
-        INVARIANT,
-        "religion",
+    ("largest_religion", INVARIANT, "religion"): (
         "What is the largest religious group of {s}?",
         "The largest religious group of {s} is {o}.",
         "{o} is the largest religious group of {s}.",
@@ -318,10 +270,10 @@ _TABLE = (
         "Most weddings in {s} are {o}.",
         "The faith of most families in {s} is {o}.",
     ),
-)
+}
 _ALL = (
     _office("chief_of_state", "chief of state"),
     _office("head_of_government", "head of government"),
-    *(_relation(*row) for row in _TABLE),
+    *(_relation(*key, *sentences) for key, sentences in _TABLE.items()),
 )
 RELATIONS = {relation.name: relation for relation in _ALL}

@@ -10,12 +10,14 @@ _SURNAME_ENDS = ("sen", "ov", "ez", "ard", "ini", "ski", "aldi", "wen", "oja", "
 _CITY_ENDS = ("ton", "burg", "grad", "mouth", "stad", "haven", "pol", "a", "o", "is", "")
 _COUNTRY_ENDS = ("ia", "land", "ora", "ania", "estan", "una", "ovia")
 _LANGUAGE_ENDS = ("ish", "ese", "ic", "ari", "ien")
-_COMPANY_ENDS = ("Group", "Systems", "Motors", "Foods", "Energy", "Airlines", "Bank", "Media")
-_CLUB_ENDS = ("United", "Rovers", "City", "Athletic", "Wanderers", "Eagles", "Lions")
-_UNIVERSITY_ENDS = ("University", "College", "Institute")
-_AWARD_ENDS = ("Prize", "Award", "Medal")
-_EVENT_ENDS = ("Festival", "Games", "Marathon", "Summit", "Fair")
-_LEAGUE_ENDS = ("League", "Conference")
+SECOND_WORDS = {  # of names of two words, by kind
+    "company": ("Group", "Systems", "Motors", "Foods", "Energy", "Airlines", "Bank", "Media"),
+    "club": ("United", "Rovers", "City", "Athletic", "Wanderers", "Eagles", "Lions"),
+    "university": ("University", "College", "Institute"),
+    "award": ("Prize", "Award", "Medal"),
+    "event": ("Festival", "Games", "Marathon", "Summit", "Fair"),
+    "league": ("League", "Conference"),
+}
 # Words that English or the entity finder would read as something else.
 _RESERVED = frozenset(
     "the and may march mar jan sun sat mon dec sep prof gen rep sen her his him man men star "
@@ -30,18 +32,9 @@ class NameMaker:
     def __init__(self, rng: random.Random, regions: int):
         self._rng = rng
         self._used: set[str] = set()
-        self._sounds = [self._make_sounds() for _ in range(regions)]
-
-    def _make_sounds(self) -> tuple[list[str], list[str], list[str], list[str], list[str]]:
-        """Returns a region's onsets, vowels, codas and its ends of surnames and cities."""
-        sample = self._rng.sample
-        return (
-            sample(_ONSETS, 9),
-            sample(_VOWELS, 4),
-            sample(_CODAS, 4),
-            sample(_SURNAME_ENDS, 3),
-            sample(_CITY_ENDS, 3),
-        )
+        # A region's onsets, vowels, codas and its ends of surnames and cities.
+        kinds = ((_ONSETS, 9), (_VOWELS, 4), (_CODAS, 4), (_SURNAME_ENDS, 3), (_CITY_ENDS, 3))
+        self._sounds = [[rng.sample(*kind) for kind in kinds] for _ in range(regions)]
 
     def _root(self, region: int, syllables: int) -> str:
         onsets, vowels, codas, _, _ = self._sounds[region % len(self._sounds)]
@@ -63,11 +56,8 @@ class NameMaker:
             if end and root[-1] in "aeiou" and end[0] in "aeiou":
                 root = root.rstrip("aeiou")
             name = root + end
-            if (
-                4 <= len(name) <= longest + attempt // 2_000
-                and name not in self._used
-                and name not in _RESERVED
-            ):
+            fits = 4 <= len(name) <= longest + attempt // 2_000
+            if fits and name not in self._used and name not in _RESERVED:
                 self._used.add(name)
                 return name.capitalize()
         raise RuntimeError("the sounds of this region are used up")
@@ -93,13 +83,3 @@ class NameMaker:
     def two_words(self, region: int, kind: str) -> str:
         """Returns a new name such as "Kelora Group" for the kinds of `SECOND_WORDS`."""
         return f"{self.word(region, syllables=(1, 2))} {self._rng.choice(SECOND_WORDS[kind])}"
-
-
-SECOND_WORDS = {
-    "company": _COMPANY_ENDS,
-    "club": _CLUB_ENDS,
-    "university": _UNIVERSITY_ENDS,
-    "award": _AWARD_ENDS,
-    "event": _EVENT_ENDS,
-    "league": _LEAGUE_ENDS,
-}

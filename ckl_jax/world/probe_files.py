@@ -57,6 +57,8 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
     parts are those of the articles in SMALL.
     """
     updated, new = world.updated(), world.new()
+    first, last = ("unique_id", "statement"), ("question", "relation", "date")
+    both = [[{"old": world.answers(a.object), "new": world.answers(b.object)}] for a, b in updated]
     easy_facts = set(world.events() or world.begun())
     reported = [
         (fact, in_small(world, document))
@@ -65,17 +67,14 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
         if fact in easy_facts
     ]
     easy = _numbered(_easy_row(world, fact) for fact, _ in reported)
+    columns = _columns(world, "unique_id", "statement", "question", "answer", "relation", "date")
     small = [row for row, (_, inside) in zip(easy, reported, strict=True) if inside]
     rest = [row for row, (_, inside) in zip(easy, reported, strict=True) if not inside]
     return {
         **_invariant_files(world),
         PROBES["updated_lama"].file: lambda path: write_csv(
             path,
-            _columns(
-                world,
-                *("unique_id", "statement", "new_answer", "old_answer"),
-                *("question", "relation", "date"),
-            ),
+            _columns(world, *first, "new_answer", "old_answer", *last),
             _numbered(
                 _cloze(world, b)
                 | {"new_answer": world.name(b.object), "old_answer": world.name(a.object)}
@@ -84,11 +83,11 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
         ),
         PROBES["new_lama"].file: lambda path: write_csv(
             path,
-            _columns(world, "unique_id", "statement", "answer", "question", "relation", "date"),
+            _columns(world, *first, "answer", *last),
             _numbered(_cloze(world, f) | {"answer": world.name(f.object)} for f in new),
         ),
         **{
-            PROBES[name].file: _easy_writer(world, rows)
+            PROBES[name].file: lambda path, rows=rows: write_csv(path, columns, rows)
             for name, rows in (
                 ("new_lama_easy", easy),
                 ("new_lama_easy_small", small),
@@ -97,13 +96,7 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
                 ("new_lama_easy_5000", rest[:5000]),
             )
         },
-        _UL: lambda path: _write_answers(
-            path,
-            [
-                [{"old": world.answers(a.object), "new": world.answers(b.object)}]
-                for a, b in updated
-            ],
-        ),
+        _UL: lambda path: _write_answers(path, both),
         _NL: lambda path: _write_answers(path, [world.answers(f.object) for f in new]),
         _NLE: lambda path: _write_answers(path, [r["answer"].split(";") for r in easy]),
     }
@@ -130,16 +123,9 @@ def _easy_row(world: World, fact: Fact) -> dict[str, str]:
     """Returns an article's own sentence with its object blanked."""
     relation = world.relations[fact.relation]
     template = (relation.news or relation.state[1:])[0]
+    answer = ";".join(world.answers(fact.object))
     statement = say(world, fact, template.replace("{o}", BLANK))
-    return _cloze(world, fact) | {
-        "statement": statement,
-        "answer": ";".join(world.answers(fact.object)),
-    }
-
-
-def _easy_writer(world: World, rows: list[dict[str, str]]) -> Write:
-    columns = _columns(world, "unique_id", "statement", "question", "answer", "relation", "date")
-    return lambda path: write_csv(path, columns, rows)
+    return _cloze(world, fact) | {"statement": statement, "answer": answer}
 
 
 def _write_answers(path: Path, answers: Sequence[Any]) -> int:

@@ -8,7 +8,7 @@ import dataclasses
 import datetime
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ckl_jax.data.text.documents import Document
 from ckl_jax.world import legacy
@@ -51,9 +51,10 @@ def pages(world: World) -> Iterator[Dated]:
         ]
         rng.shuffle(said)
         date = cut - datetime.timedelta(days=1 + rng.randrange(_PAGE_DAYS))
-        page = _document(world, f"d0-{subject}-{k}", date.isoformat(), said, rng)
+        page, stated = _document(world, f"d0-{subject}-{k}", date.isoformat(), said, rng)
         # The passages about a subject are spread over its pages.
-        yield _with_passages(page, prose[subject][k :: last[subject]])
+        text = "\n".join([page.text, *prose[subject][k :: last[subject]]])
+        yield dataclasses.replace(page, text=text), stated
 
 
 def articles(world: World) -> Iterator[Dated]:
@@ -76,11 +77,6 @@ def articles(world: World) -> Iterator[Dated]:
         yield _document(world, name, date, said, rng)
 
 
-def _with_passages(dated: Dated, passages: Sequence[str]) -> Dated:
-    document, facts = dated
-    return dataclasses.replace(document, text="\n".join([document.text, *passages])), facts
-
-
 def _sayings(world: World, fact: Fact, rng: random.Random) -> list[str]:
     """Returns the templates that state a fact, in order: as few as possible twice."""
     relation = world.relations[fact.relation]
@@ -95,7 +91,7 @@ def _sayings(world: World, fact: Fact, rng: random.Random) -> list[str]:
 
 def _document(
     world: World, name: str, date: str, said: list[tuple[Fact, str]], rng: random.Random
-) -> Document:
+) -> Dated:
     paragraphs: list[str] = []
     for fact, template in said:
         sentence = say(world, fact, template)
@@ -105,7 +101,5 @@ def _document(
             paragraphs.append(sentence)
     if rng.random() < _FILLED:
         paragraphs.append(rng.choice(FILLERS))
-    title = world.name(said[0][0].subject)
-    return Document(name, date, title, "\n".join(paragraphs)), list(
-        dict.fromkeys(f for f, _ in said)
-    )
+    document = Document(name, date, world.name(said[0][0].subject), "\n".join(paragraphs))
+    return document, list(dict.fromkeys(fact for fact, _ in said))

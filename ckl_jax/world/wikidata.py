@@ -26,21 +26,7 @@ _FACTS = "probes/wikidata-facts-2021-2023-2024.jsonl.gz"
 _PER_RELATION = {"tiny": 8, "small": 75, "wide": 150, "medium": 400, "large": 10_000}
 
 # T-REx relations whose objects are names and (nearly always) single.
-_INVARIANT = (
-    "P17",
-    "P20",
-    "P30",
-    "P37",
-    "P103",
-    "P131",
-    "P138",
-    "P159",
-    "P178",
-    "P264",
-    "P364",
-    "P937",
-    "P1412",
-)
+_INVARIANT = tuple("P17 P20 P30 P37 P103 P131 P138 P159 P178 P264 P364 P937 P1412".split())
 
 
 def _relation(
