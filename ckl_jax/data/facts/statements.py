@@ -66,8 +66,11 @@ def probe_items(path: str | os.PathLike) -> Iterator[ProbeItem]:
                 )
 
 
-def statements(relation: Relation, template: int) -> Iterator[Statement]:
-    """Every instance with every option, [instances x options], options fastest."""
-    for instance in relation.instances:
-        for label in relation.answer_labels:
-            yield fill(relation.templates[template], instance.sub_label, label)
+def statements(
+    relation: Relation, *templates: int, start: int = 0, stop: int | None = None
+) -> Iterator[Statement]:
+    """Instances `start` to `stop` in each template with every option, options fastest."""
+    for instance in relation.instances[start:stop]:
+        for template in templates:
+            for label in relation.answer_labels:
+                yield fill(relation.templates[template], instance.sub_label, label)

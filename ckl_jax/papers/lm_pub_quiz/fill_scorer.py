@@ -18,10 +18,11 @@ import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.data.facts.statements import Statement
+from ckl_jax.data.tasks.converters import pad_rows
 from ckl_jax.data.text.spans import mask_spans
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.papers.lm_pub_quiz.scorers import Array, TokenScores, from_answers_on, tokens_of_spans
+from ckl_jax.papers.lm_pub_quiz.scorers import Array, Scorer, TokenScores, from_answers_on, roles_at
 from ckl_jax.papers.lm_pub_quiz.settings import TARGETS
 
 # Sizes are rounded up to powers of two from here on, so that few shapes are compiled.
@@ -29,7 +30,7 @@ _MIN_SIZE = 8
 
 
 @dataclasses.dataclass
-class EncoderDecoderScorer:
+class EncoderDecoderScorer(Scorer):
     """Scores statements by an encoder-decoder.
 
     Attributes:
@@ -128,36 +129,24 @@ class EncoderDecoderScorer:
 
     def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
         """The scored tokens of the subject and of the answer."""
+        vocabulary, target = self.model.output_vocabulary, self.masked(statement)[1]
         if self.target == "answer":
             # Minus the first sentinel, which is not scored, and the last one, which is not part of
             # the answer.
-            count = len(self.model.output_vocabulary.encode(self.masked(statement)[1])) - 2
-            return [], list(range(count))
-        vocabulary = self.model.output_vocabulary
-        target = self.masked(statement)[1]
+            return [], list(range(len(vocabulary.encode(target)) - 2))
         # Spans are counted in the statement, offsets in the target, which has the sentinel's text
         # before it.
         shift = target.index(statement.text)
         # [1:] leaves out the first sentinel, as `token_scores` does.
         offsets = [(a - shift, b - shift) for a, b in vocabulary.offsets(target)[1:]]
-        return (
-            tokens_of_spans(offsets, statement.subjects),
-            tokens_of_spans(offsets, statement.answers),
-        )
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of scored ids."""
-        return self.model.output_vocabulary.pieces(ids)
+        return roles_at(statement, offsets)
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> Array:
     """[len(rows), L] int32, zeros behind each."""
     if any(not row for row in rows):
         raise UserError("a statement has no token to score")
-    padded = np.zeros((len(rows), _rounded(max(map(len, rows)))), np.int32)
-    for row, ids in zip(padded, rows, strict=True):
-        row[: len(ids)] = ids
-    return padded
+    return pad_rows(rows, _rounded(max(map(len, rows))))
 
 
 def _rounded(size: int) -> int:

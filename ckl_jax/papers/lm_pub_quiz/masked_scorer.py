@@ -24,21 +24,15 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.data.facts.statements import Statement
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.papers.lm_pub_quiz.scorers import (
-    Array,
-    TokenScores,
-    in_order,
-    nothing_to_score,
-    tokens_of_spans,
-    too_long,
-)
+from ckl_jax.papers.lm_pub_quiz import scorers
+from ckl_jax.papers.lm_pub_quiz.scorers import Array
 from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES
 
 _SHORT = 10  # tokens of a pass; says how many a row has room for
 
 
 @dataclasses.dataclass
-class MaskedScorer:
+class MaskedScorer(scorers.Scorer):
     """Scores statements by a masked model.
 
     Attributes:
@@ -75,7 +69,7 @@ class MaskedScorer:
 
     def token_scores(
         self, statements: Sequence[Statement], conditional: bool = False
-    ) -> TokenScores:
+    ) -> scorers.TokenScores:
         """Scores of every token, or with `conditional` of the answers' tokens alone.
 
         Raises:
@@ -96,51 +90,31 @@ class MaskedScorer:
         batches = (rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size))
         # A generator: `in_order` pulls batches as the device finishes others.
         started = ((parts, self._run(texts, passes, parts, width, room)) for parts in batches)
-        for parts, found in in_order(started):
+        for parts, found in scorers.in_order(started):
             for (start, stop), scores in zip(parts, found, strict=False):
                 # (statements, tokens) as an index of two arrays; scores after the row's passes are
                 # padding.
                 values[tuple(passes[start:stop].T)] = scores[: stop - start]
-        return TokenScores(values, texts.scored, texts.ids)
-
-    def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
-        """The tokens of the subject and of the answer."""
-        (encoded,) = self.model.vocabulary.encode_words([statement.text])
-        return (
-            tokens_of_spans(encoded.offsets, statement.subjects),
-            tokens_of_spans(encoded.offsets, statement.answers),
-        )
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of scored ids."""
-        return self.model.vocabulary.pieces(ids)
+        return scorers.TokenScores(values, texts.scored, texts.ids)
 
     def _check(self, texts: "_Texts", statements: Sequence[Statement]) -> None:
         max_positions = self.model.config.max_positions
         # The first bad statement alone is reported.
         for bad in np.flatnonzero(texts.lengths + 2 > max_positions)[:1]:
-            raise too_long(bad, statements[bad], texts.lengths[bad] + 2, max_positions)
+            raise scorers.too_long(bad, statements[bad], texts.lengths[bad] + 2, max_positions)
         for bad in np.flatnonzero(~texts.scored.any(axis=1))[:1]:
-            raise nothing_to_score(bad, statements[bad])
+            raise scorers.nothing_to_score(bad, statements[bad])
 
     def _run(self, texts, passes, parts: Sequence[tuple[int, int]], width: int, room: int) -> Any:
         """Starts a batch of rows; each part is the passes [start, stop) of one."""
         # A last, smaller batch is filled up with empty rows, so that one shape is compiled.
-        batch = self._batch(
-            texts, passes, [*parts, *[(0, 0)] * (self.batch_size - len(parts))], width, room
-        )
+        filled = [*parts, *[(0, 0)] * (self.batch_size - len(parts))]
+        batch = self._batch(texts, passes, filled, width, room)
         if self.put_batch is not None:
             batch = self.put_batch(batch)
         return self._step(self.params, batch)
 
-    def _batch(
-        self,
-        texts: "_Texts",
-        passes: Array,
-        parts: Sequence[tuple[int, int]],
-        width: int,
-        room: int,
-    ) -> dict[str, Array]:
+    def _batch(self, texts, passes, parts, width: int, room: int) -> dict[str, Array]:
         sizes = [stop - start for start, stop in parts]
         # P passes in all rows of the batch, computed at once without a loop in Python; below, the
         # position of a pass is where its [CLS] stands in its row.
@@ -231,7 +205,7 @@ class _Texts:
         for i, (one, statement) in enumerate(zip(encoded, statements, strict=True)):
             ids[i, : lengths[i]], words[i, : lengths[i]] = one.ids, one.words
             # Offsets are in characters of the text, which is where the template's spans are too.
-            answers[i, tokens_of_spans(one.offsets, statement.answers)] = True
+            answers[i, scorers.tokens_of_spans(one.offsets, statement.answers)] = True
         return cls(ids, words, answers, answers if conditional else ids >= 0, lengths)
 
 

@@ -113,13 +113,8 @@ class Ranking(_OfDataset):
         checks.require_int(RANKING_INSTANCES=self.subsample)
 
     def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
-        settings = Scoring(
-            bos=self.bos,
-            target=self.target,
-            pll_metric=self.pll_metric,
-            batch_size=self.batch_size,
-            conditional_score=self.conditional_score,
-        )
+        names = ("bos", "target", "pll_metric", "batch_size", "conditional_score")
+        settings = Scoring(**{name: getattr(self, name) for name in names})
         # Built once, so that its jitted step is compiled once; `evaluate` puts the current
         # parameters in.
         scorer = opening.make_scorer(model, None, partitioner.put_whole, settings)

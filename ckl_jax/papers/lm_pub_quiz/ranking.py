@@ -19,7 +19,7 @@ import numpy as np
 
 from ckl_jax import __version__, checks
 from ckl_jax.data.facts.relational import Dataset, Relation
-from ckl_jax.data.facts.statements import Statement, fill
+from ckl_jax.data.facts.statements import Statement, fill, statements
 from ckl_jax.data.text.documents import encodable
 from ckl_jax.errors import UserError, is_out_of_memory
 from ckl_jax.files import os_errors
@@ -31,6 +31,8 @@ from ckl_jax.papers.lm_pub_quiz.settings import Scoring
 from ckl_jax.train.opening import identity
 
 REDUCTIONS = ("sum", "mean", None)
+# Columns of token scores, each a list with an entry for each option.
+_RAW = ("pll_scores", "tokens", "sub_indices", "obj_indices", "template_indices")
 # Statements that are held at once: what bounds the memory of a relation with 1,000 options.
 _CHUNK = 100_000
 
@@ -186,7 +188,7 @@ class Evaluator:
         per_instance = len(templates) * len(relation.answer_labels)
         step = max(1, _CHUNK // per_instance)
         for start in range(0, len(relation.instances), step):
-            part = list(_statements(relation, templates, start, start + step))
+            part = list(statements(relation, *templates, start=start, stop=start + step))
             # The statements' order is instance, template, option, so a reshape to [rows, options]
             # is enough.
             found = self._token_scores(relation, templates, start, part)
@@ -202,13 +204,12 @@ class Evaluator:
             table = [{**row, **more} for row, more in zip(table, tokens, strict=True)]
         # What follows is not among the settings that `has` compares: times, and what derives from
         # the dataset.
-        own = metadata or {}
         return RelationResult(
             code=relation.code,
             table=table,
             scores=scores if reduction is None else np.concatenate(scores),
             metadata={
-                **own,
+                **(metadata or {}),
                 "num_original_instances": whole,
                 "time_start": started,
                 "time_end": _now(),
@@ -219,32 +220,28 @@ class Evaluator:
         )
 
     def _token_scores(
-        self,
-        relation: Relation,
-        templates: Sequence[int],
-        start: int,
-        statements: Sequence[Statement],
+        self, relation: Relation, templates: Sequence[int], start: int, part: Sequence[Statement]
     ) -> TokenScores:
         """Token scores of the statements of the instances from `start` on."""
         try:
             with self.on_mesh():
-                found = self.scorer.token_scores(statements, self.conditional_score)
+                found = self.scorer.token_scores(part, self.conditional_score)
         except StatementError as e:
             where = _where(relation, templates, start, e.number)
             raise UserError(f"{where}: {e}; shorten the label or leave it out.") from e
         except UserError as e:
             raise UserError(f"{relation.code}: {e}; shorten the label or leave it out.") from e
-        _require_finite(found, statements, lambda bad: _where(relation, templates, start, bad))
+        _require_finite(found, part, lambda bad: _where(relation, templates, start, bad))
         return found
 
     def _raw(
-        self, found: TokenScores, statements: Sequence[Statement], options: int
+        self, found: TokenScores, part: Sequence[Statement], options: int
     ) -> list[dict[str, Any]]:
         """Token scores and roles, a row for each `options` statements."""
         rows = []
-        for i, statement in enumerate(statements):
+        for i, statement in enumerate(part):
             if i % options == 0:
-                rows.append(_raw_row())
+                rows.append({name: [] for name in _RAW})
             # Indices in results count the scored tokens alone, so roles are translated; those of
             # tokens without a score (GPT-2's first without BOS) drop out.
             kept = np.flatnonzero(found.scored[i])
@@ -304,11 +301,6 @@ def _info(relation: Relation) -> dict[str, Any]:
     return {**relation.info, "cardinality": relation.cardinality}
 
 
-def _raw_row() -> dict[str, list]:
-    names = ("pll_scores", "tokens", "sub_indices", "obj_indices", "template_indices")
-    return {name: [] for name in names}
-
-
 def _now() -> str:
     return datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
 
@@ -331,18 +323,9 @@ def chosen_templates(relation: Relation, chosen: int | Sequence[int] | None) -> 
     return numbers
 
 
-def _statements(
-    relation: Relation, templates: Sequence[int], start: int, stop: int
-) -> Iterator[Statement]:
-    for instance in relation.instances[start:stop]:
-        for template in templates:
-            for label in relation.answer_labels:
-                yield fill(relation.templates[template], instance.sub_label, label)
-
-
 def _where(relation: Relation, templates: Sequence[int], start: int, number: int) -> str:
     """Which statement that is, the `number`-th of those from instance `start` on."""
-    # The inverse of the order in `_statements`: instance, template, option.
+    # The inverse of the order in `statements`: instance, template, option.
     row, option = divmod(int(number), len(relation.answer_labels))
     instance, template = divmod(row, len(templates))
     place = relation.instances[start + instance].where or f"instance {start + instance}"
@@ -351,14 +334,14 @@ def _where(relation: Relation, templates: Sequence[int], start: int, number: int
 
 
 def _require_finite(
-    found: TokenScores, statements: Sequence[Statement], where: Callable[[int], str]
+    found: TokenScores, part: Sequence[Statement], where: Callable[[int], str]
 ) -> None:
     # np.argmax takes NaN for the maximum: it would silently name an option.
     if not np.isfinite(found.values).all():
         # The first row that is not finite: False sorts before True.
         bad = int(np.argmin(np.isfinite(found.values).all(axis=1)))
         raise UserError(
-            f"{where(bad)}: the model's score of {statements[bad].text!r} is not a number; its "
+            f"{where(bad)}: the model's score of {part[bad].text!r} is not a number; its "
             "parameters are damaged, it has no row for a token, or float32 is needed."
         )
 

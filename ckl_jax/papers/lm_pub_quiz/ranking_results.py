@@ -32,19 +32,8 @@ _SPACE = ("answer_space_labels", "answer_space_ids")
 # Columns that only results with token scores have, each a list with an entry for each option.
 _RAW = ("tokens", "sub_indices", "obj_indices", "template_indices")
 # What says when, or follows from the rest: not a difference of settings.
-_VARIES = (
-    "metric_values",
-    "time_start",
-    "time_end",
-    "num_original_instances",
-    "answer_space_labels",
-    "answer_space_ids",
-    "relation_info",
-    "ckl_jax_version",
-    "dataset_path",
-    "model_family",
-    "num_params",
-)
+_VARIES = (*_SPACE, "metric_values", "time_start", "time_end", "num_original_instances")
+_VARIES += ("relation_info", "ckl_jax_version", "dataset_path", "model_family", "num_params")
 # What fields of metadata and of rows are, where they are given.
 _DIGESTS, _NAME = ("parameters", "configuration"), ("model_name_or_path",)  # of a model
 _METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": [str]}

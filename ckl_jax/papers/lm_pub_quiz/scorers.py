@@ -38,8 +38,20 @@ class TokenScores:
     ids: Array  # [S, L] int32; -1 behind a statement
 
 
+class Scorer:
+    """What the scorers of a model (`model`) have in common."""
+
+    def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
+        """The scored tokens of the subject and of the answer."""
+        return roles_at(statement, self.model.output_vocabulary.offsets(statement.text))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The tokens of scored ids."""
+        return self.model.output_vocabulary.pieces(ids)
+
+
 @dataclasses.dataclass
-class CausalScorer:
+class CausalScorer(Scorer):
     """Scores statements by a causal model, each distinct prefix once.
 
     Attributes:
@@ -119,18 +131,6 @@ class CausalScorer:
         cut = slice(int(self.bos), None)
         found = TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
         return from_answers_on(found, map(self.roles, statements)) if conditional else found
-
-    def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
-        """The tokens of the subject and of the answer."""
-        offsets = self.model.vocabulary.offsets(statement.text)
-        return (
-            tokens_of_spans(offsets, statement.subjects),
-            tokens_of_spans(offsets, statement.answers),
-        )
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of scored ids."""
-        return self.model.vocabulary.pieces(ids)
 
     def _score(self, trie: tries.Trie) -> Array:
         """[N] float32: the log probability of each node after its path; 0 of roots."""
@@ -217,6 +217,12 @@ def _pad(arrays: Sequence[Array], length: int, own: bool = False) -> Array:
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array
     return padded
+
+
+def roles_at(statement: Statement, offsets: Sequence[Span]) -> tuple[list[int], list[int]]:
+    """The tokens of a statement's subject and of its answer, by [start, end) of each token."""
+    subject, answer = statement.subjects, statement.answers
+    return tokens_of_spans(offsets, subject), tokens_of_spans(offsets, answer)
 
 
 def tokens_of_spans(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:

@@ -115,14 +115,8 @@ class Stream(StudySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.require_int(
-            1,
-            **{
-                "--experiences": self.experiences,
-                "--epochs": self.epochs,
-                "--initial-epochs": self.initial_epochs,
-            },
-        )
+        counts = {"--experiences": self.experiences, "--epochs": self.epochs}
+        checks.require_int(1, **counts, **{"--initial-epochs": self.initial_epochs})
         given = [bool(x) for x in (self.model, self.documents, self.dataset)]
         if any(given) and not all(given):
             raise UserError(

@@ -288,10 +288,12 @@ def _plot_popularity(bins: Sequence[Mapping[str, Any]]):
     return figure
 
 
-def _bars(
-    ax: Any, names: Sequence[str], heights: Mapping[str, np.ndarray], ranges: Any = None
-) -> None:
-    """Groups of horizontal bars, a group for each of `names`, a bar for each model."""
+def _bars(names: Sequence[str], heights: Mapping[str, np.ndarray], ranges: Any = None) -> Any:
+    """A panel of horizontal bars: a group for each of `names`, with a bar for each model."""
+    # The height grows with the number of bars, so that labels stay readable for relations with 75
+    # options.
+    size = (6.4, 1.2 + 0.25 * len(names) * (1 + len(heights)))
+    figure, (ax,) = figures.panels(1, size=size)
     width, colors = 0.8 / len(heights), figures.LINES
     lines, ranges = {"elinewidth": 1.0, "ecolor": "black"}, ranges or {}
     for i, (model, values) in enumerate(heights.items()):
@@ -301,15 +303,8 @@ def _bars(
         look = {"label": model, "color": colors[i % len(colors)], "error_kw": lines}
         ax.barh(at, values, 0.9 * width, xerr=ranges.get(model), **look)
     figures.rows_of_bars(ax, names)
-    figures.legend(ax.figure, [ax])
-
-
-def _panel(names: Sequence[str], models: Mapping[str, Any]) -> tuple[Any, Any]:
-    # The height grows with the number of bars, so that labels stay readable for relations with 75
-    # options.
-    size = (6.4, 1.2 + 0.25 * len(names) * (1 + len(models)))
-    figure, (ax,) = figures.panels(1, size=size)
-    return figure, ax
+    figures.legend(figure, [ax])
+    return ax
 
 
 @figures.png
@@ -326,10 +321,9 @@ def plot_domains(models: Mapping[str, DatasetResults]):
         model: np.array([100 * found[n]["accuracy"] if n in found else np.nan for n in names])
         for model, found in scores.items()
     }
-    figure, ax = _panel(names, models)
-    _bars(ax, names, heights)
+    ax = _bars(names, heights)
     ax.set_xlabel("accuracy, %")
-    return figure
+    return ax.figure
 
 
 @figures.png
@@ -349,8 +343,7 @@ def plot_bias(models: Mapping[str, DatasetResults], code: str):
         heights[label] = bias.mean(axis=0)
         # matplotlib's error bars are distances from the bar's end, [lower, upper], not positions.
         ranges[label] = np.stack([heights[label] - bias.min(0), bias.max(0) - heights[label]])
-    figure, ax = _panel(options, models)
-    _bars(ax, list(options), heights, ranges)
+    ax = _bars(options, heights, ranges)
     ax.axvline(1 / len(options), color="black", linestyle="--", linewidth=1.0)
     ax.set(xlabel="mean probability among the options", title=code)
-    return figure
+    return ax.figure
