@@ -113,11 +113,8 @@ class _StreamMaker(Maker):
     def _newcomer(self, held: Fact, date: str) -> Entity:
         country = self.entities[held.subject].country
         first_names = [p.name.split()[0] for p in self.old["person"][:40]]
-        name, aliases = self._name("person", country, first_names)
-        i = len(self.old["person"]) + len(self.new["person"])
-        entity = Entity(f"person_{i}", "person", name, aliases, country, date)
-        self.entities[entity.id] = entity
-        self.new["person"].append(entity)
+        name = self._name("person", country, first_names)
+        entity = self._enter("person", country, name, date)
         self.busy.add(entity.id)
         return entity
 

@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import itertools
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckl_jax import checks
@@ -194,19 +194,22 @@ class Maker:
             self._add("event", max(3, round(n * 1.5)))
         self._add("event", max(3, round(n * 1.5)), new=True)
 
-    def _add(self, kind: str, count: int, first_names: Iterable[str] = (), new: bool = False):
-        first_names = list(first_names)
+    def _add(self, kind: str, count: int, first_names: Sequence[str] = (), new: bool = False):
         for _ in range(count):
-            i = len(self.old[kind]) + len(self.new[kind])
-            country = i % self.size.countries
-            name, aliases = self._name(kind, country, first_names, new)
-            since = self._date(self.cut, self.end) if new else ""
-            entity = Entity(f"{kind}_{i}", kind, name, aliases, country, since)
-            self.entities[entity.id] = entity
-            (self.new if new else self.old)[kind].append(entity)
+            country = (len(self.old[kind]) + len(self.new[kind])) % self.size.countries
+            name = self._name(kind, country, first_names, new)
+            self._enter(kind, country, name, self._date(self.cut, self.end) if new else "")
+
+    def _enter(self, kind: str, country: int, name: tuple, since: str) -> Entity:
+        """Adds an entity with a name and aliases; `since` is "" if it was known before the cut."""
+        number = len(self.old[kind]) + len(self.new[kind])
+        entity = Entity(f"{kind}_{number}", kind, *name, country, since)
+        self.entities[entity.id] = entity
+        (self.new if since else self.old)[kind].append(entity)
+        return entity
 
     def _name(
-        self, kind: str, country: int, first_names: list[str], new: bool = False
+        self, kind: str, country: int, first_names: Sequence[str], new: bool = False
     ) -> tuple[str, tuple[str, ...]]:
         if self.size.namesakes and (kind == "person" or kind in SECOND_WORDS):
             return self._shared_name(kind, country, first_names, new), ()
@@ -219,7 +222,7 @@ class Maker:
         name = self.names.two_words(country, kind)
         return name, (name.split()[0],) if kind in ("company", "club") else ()
 
-    def _shared_name(self, kind: str, country: int, first_names: list[str], new: bool) -> str:
+    def _shared_name(self, kind: str, country: int, first_names: Sequence[str], new: bool) -> str:
         """Returns a new name of two words, of which others of the kind have one or both.
 
         New entities are named by known words alone: what a model must learn is who they are, not

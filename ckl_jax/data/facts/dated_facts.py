@@ -195,7 +195,8 @@ def _snapshots(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
             raise UserError(f"{where}: {day!r} in 'objects' is not of the form YYYY-MM-DD.")
         check_date(day, where)
         for pair in objects if isinstance(objects, list) else [None]:
-            if not _is_pair(pair):
+            pair = pair if isinstance(pair, list) and len(pair) == 2 else [None]
+            if not all(isinstance(v, str) and v.strip() for v in pair):
                 raise UserError(f"{where}: 'objects' at {day} is not [[id, name], ...].")
             seen.setdefault((pair[0], _clean(pair[1])), []).append(day)
     key = _id(row, "subject_id", where)
@@ -214,14 +215,6 @@ def _of_term(term: Term) -> DatedFact:
         object_aliases=term.aliases,
         cloze=f"The {term.role} of {SUBJECT} is {ANSWER}.",
         question=f"Who is the {term.role} of {SUBJECT}?",
-    )
-
-
-def _is_pair(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(isinstance(v, str) and v.strip() for v in value)
     )
 
 

@@ -6,6 +6,7 @@
 
 import calendar
 import collections
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -55,17 +56,12 @@ def within(date: str) -> tuple[str, str]:
 
 def check_date(date: Any, where: str) -> str:
     """Returns a term's date, YYYY-MM-DD (or with 00, or cut); raises `UserError` for others."""
-    first = within(date)[0] if isinstance(date, str) and _valid(date) else ""
+    first = None
+    with contextlib.suppress(ValueError):
+        first = isinstance(date, str) and datetime.date.fromisoformat(within(date)[0])
     if date and not first:
         raise UserError(f"{where}: {str(date)[:40]!r} is not of the form YYYY-MM-DD.")
     return date
-
-
-def _valid(date: str) -> bool:
-    try:
-        return bool(datetime.date.fromisoformat(within(date)[0]))
-    except ValueError:
-        return False
 
 
 def office_questions(
@@ -96,19 +92,15 @@ def office_questions(
             names = [n for t in holders for n in (t.holder, *t.aliases)]
             clear = len({t.holder for t in holders}) == 1 and not _changes(held, month)
             if names and (clear or keep_ambiguous):
+                when = f"{calendar.month_name[int(month[5:])]} {month[:4]}"
                 yield Question(
                     f"{role}/{place}/{month}",
-                    tokenize(_ask(role, place, month)),
+                    tokenize(f"Who is the {role} of {place} in {when}?"),
                     tuple(dict.fromkeys(map(tokenize, names))),
                     month,
                     role=role,
                     place=place,
                 )
-
-
-def _ask(role: str, place: str, month: str) -> str:
-    year, number = month.split("-")
-    return f"Who is the {role} of {place} in {calendar.month_name[int(number)]} {year}?"
 
 
 def _changes(terms: Sequence[Term], month: str) -> bool:

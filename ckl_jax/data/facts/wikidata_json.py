@@ -227,13 +227,11 @@ def day_of(snaks: list[dict[str, Any]] | None) -> str:
 
 
 def _further_snaks(statement: dict[str, Any], rules: FactRules) -> Iterator[dict[str, Any]]:
-    groups = []
-    if rules.qualifiers:
-        groups.append(statement.get("qualifiers") or {})
+    groups = [statement.get("qualifiers")] if rules.qualifiers else []
     if rules.references:
-        groups += [r.get("snaks") or {} for r in statement.get("references") or []]
+        groups += [r.get("snaks") for r in statement.get("references") or []]
     for group in groups:
-        for snaks in group.values():
+        for snaks in (group or {}).values():
             yield from snaks
 
 

@@ -118,12 +118,8 @@ class ByteLevelVocabulary:
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of `ids` up to the first end; ids outside the vocabulary are skipped."""
-        kept: list[int] = []
-        for i in map(int, ids):
-            if i == self.eos_id:
-                break
-            if 0 <= i < self.vocab_size:
-                kept.append(i)
+        before_end = itertools.takewhile(lambda i: i != self.eos_id, map(int, ids))
+        kept = [i for i in before_end if 0 <= i < self.vocab_size]
         with tokenizing(self.path):
             return self.tokenizer.decode(kept, skip_special_tokens=skip_special)
 

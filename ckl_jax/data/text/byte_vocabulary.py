@@ -5,6 +5,7 @@ unknown; sentinels follow. There is no file of it: `tokenizer_config.json` says 
 """
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -116,12 +117,9 @@ class ByteVocabulary:
           ids: token ids; ids that the vocabulary lacks are left out.
           skip_special: leave out sentinels too.
         """
-        kept: list[bytes] = []
-        for i in map(int, ids):
-            if i == EOS_ID:
-                break
-            if not (skip_special and i in self._sentinels):
-                kept.append(self._bytes(i))
+        before_end = itertools.takewhile(lambda i: i != EOS_ID, map(int, ids))
+        left_out = self._sentinels if skip_special else ()
+        kept = [self._bytes(i) for i in before_end if i not in left_out]
         return b"".join(kept).decode("utf-8", "ignore").strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:

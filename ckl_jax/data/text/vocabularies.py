@@ -66,7 +66,7 @@ class Vocabulary:
         self.legacy_spacing = legacy_spacing
         model, self._sentinels = _load_with_sentinels(self.path, extra_ids)
         self.extra_ids = len(self._sentinels)
-        self._sentinel_ids = frozenset(self._sentinels)
+        self._special = frozenset((PAD_ID, UNK_ID, *self._sentinels))
         self.digest = hashlib.sha256(model).hexdigest()
         self._processor = _processor(model, self.path)
         self.vocab_size: int = self._processor.GetPieceSize()
@@ -123,15 +123,10 @@ class Vocabulary:
             size) count as unknown.
           skip_special: leave out unknown tokens and sentinels too, not only padding.
         """
-        kept: list[int] = []
-        for i in map(int, ids):
-            if i == EOS_ID:
-                break
-            i = i if 0 <= i < self.vocab_size else UNK_ID
-            special = i == UNK_ID or i in self._sentinel_ids
-            if i != PAD_ID and not (skip_special and special):
-                kept.append(i)
-        return self._processor.DecodeIds(kept).strip()
+        before_end = itertools.takewhile(lambda i: i != EOS_ID, map(int, ids))
+        known = (i if 0 <= i < self.vocab_size else UNK_ID for i in before_end)
+        left_out = self._special if skip_special else (PAD_ID,)
+        return self._processor.DecodeIds([i for i in known if i not in left_out]).strip()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the token of each id."""
