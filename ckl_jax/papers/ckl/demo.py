@@ -131,10 +131,7 @@ def _check(demo: Demo) -> None:
 def _prepare(demo: Demo) -> None:
     from ckl_jax.papers.ckl import simulated
 
-    data = str(demo.root / "data")
-    facts = {"source": demo.source, "facts_dir": demo.data, "variant": demo.world}
-    vocabulary = demo.imported.vocabulary if demo.imported else None
-    simulated.prepare(data, demo.seed, demo.size, **facts, vocabulary=vocabulary)
+    simulated.prepare_for(demo)
 
 
 def training(demo: Demo, name: str) -> Training:

@@ -7,7 +7,6 @@ process of its own. Experiments share a folder, and with it the cells that they 
 
 import functools
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.ckl.trainings import refuse_own, trainings
 from ckl_jax.probes import metrics
 from ckl_jax.train import studies
-from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.ckl import build_world, check_world, open_world
 
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
@@ -53,7 +51,9 @@ def run(name: str, running: Running, progress: Progress = no_progress) -> Path:
             prepare_ckl(running.data, running.prepared, vocabulary=running.imported.vocabulary)
         plan = trainings(experiment, running)
         study.step("Trainings")
-        _tell(plan, running)
+        rows = functools.partial(_rows, running.probe_dir, running.prepared / "tasks")
+        for line in cost.lines(plan, rows):
+            print(f"   {line}", flush=True)
         # Trainings that are finished are skipped; see `train.subprocess_runs`.
         study.run(plan)
         study.step("Tables and figures")
@@ -75,13 +75,6 @@ def describe(name: str, running: Running) -> list[str]:
             build_world(folder, running.seed, running.size, variant=running.world, **facts)
         plan_lines = cost.lines(plan, functools.partial(_rows, probes, running.prepared / "tasks"))
     return [*(f"{training.name}: {training.folder}" for training in plan), *plan_lines]
-
-
-def _tell(plan: Sequence[Training], running: Running) -> None:
-    """Prints the cost of the remaining trainings."""
-    rows = functools.partial(_rows, running.probe_dir, running.prepared / "tasks")
-    for line in cost.lines(plan, rows):
-        print(f"   {line}", flush=True)
 
 
 def _rows(probes: Path, tasks: Path, name: str) -> int | None:
@@ -157,10 +150,7 @@ def _prepare(running: Running, kilt: bool) -> None:
     from ckl_jax.papers.ckl import simulated
     from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
 
-    data = running.root / "data"
-    facts = {"source": running.source, "facts_dir": running.data, "variant": running.world}
-    vocabulary = running.imported.vocabulary if running.imported else None
-    simulated.prepare(str(data), running.seed, running.size, **facts, vocabulary=vocabulary)
+    simulated.prepare_for(running)
     if kilt:
         world = open_world("simulated", running.seed, running.size, variant=running.world)
-        write_kilt(world, data / KILT)
+        write_kilt(world, running.root / "data" / KILT)

@@ -18,15 +18,19 @@ _METHOD = "temporalwiki_{}.gin"
 
 def trainings(scenario: Scenario, running: Running) -> list[Training]:
     """The Initial model's training, those of the cells, and the light-tunings of all."""
-    initial, files = running.root / GPT2_INITIAL, _initial_files(running)
-    base = _imported(running) if running.is_full else None
+    initial, size = running.root / GPT2_INITIAL, _size(running)
+    files, base = [_METHOD.format("initial"), *size], None
+    if running.is_full:
+        # The paper warm-starts the public GPT-2 on Wikipedia: an update of an imported model.
+        files = [_METHOD.format("vanilla"), OVERLAYS.format("gpt2_initial"), *size]
+        base = _imported(running)
     made = [*_train(GPT2_INITIAL, initial, files, base, scenario, running)]
     cells = running.chosen(scenario)
     for cell in cells:
         # The first makes the cached tasks.
         after = (GPT2_INITIAL, *(f"{scenario.name} {c.name}" for c in cells[:1] if c != cell))
         name, folder = f"{scenario.name} {cell.name}", running.folder(scenario, cell)
-        files = [_METHOD.format(cell.method), scenario.overlay, *_size(running)]
+        files = [_METHOD.format(cell.method), scenario.overlay, *size]
         made += _train(name, folder, files, initial, scenario, running, after)
     return made
 
@@ -50,13 +54,6 @@ def tuned_folders(scenario: Scenario, running: Running) -> dict[str, dict[str, l
 def _tuned(folder: Path, tuning: Tuning, seed: int) -> Path:
     # Below the model that it was tuned from, so that removing a cell removes its tunings.
     return folder / "light_tuned" / f"{tuning.name}_{seed}"
-
-
-def _initial_files(running: Running) -> list[str]:
-    if not running.is_full:
-        return [_METHOD.format("initial"), *_size(running)]
-    # The paper warm-starts the public GPT-2 on Wikipedia: an update of an imported model.
-    return [_METHOD.format("vanilla"), OVERLAYS.format("gpt2_initial"), *_size(running)]
 
 
 def _size(running: Running) -> list[str]:
@@ -94,12 +91,6 @@ def _train(
                 "PROBE_DIR": running.probe_dir,
                 "INITIAL_CHECKPOINT_PATH": folder,
             }
-            yield Training.of(
-                f"{name} {target.name}",
-                target,
-                [*files, tuning.overlay, *world],
-                macros,
-                running.of_tunings,
-                after=(name,),
-                keeps_model=running.keep_light_tuned,
-            )
+            own, kept = [*files, tuning.overlay, *world], running.keep_light_tuned
+            bindings, title = running.of_tunings, f"{name} {target.name}"
+            yield Training.of(title, target, own, macros, bindings, after=(name,), keeps_model=kept)

@@ -39,17 +39,12 @@ def cached_kilt(
         write_json(task / CUT, {"rows": len(opened), "lengths": dict(lengths), "cut": cut})
         if any(cut.values()):
             print(f"KILT {name}, train: {cut_sentence(task)}", file=sys.stderr, flush=True)
-        if name == "structured_zeroshot":
-            _tell_known_relations(folder)
+        known, records = known_relations(folder) if name == "structured_zeroshot" else (0, 0)
+        if known:
+            print(
+                f"KILT {name}: {known:,} of the dev file's {records:,} records ask a relation that "
+                f"{folder}'s training file has, so they are not zero-shot.",
+                file=sys.stderr,
+                flush=True,
+            )
     return str(task)
-
-
-def _tell_known_relations(folder: str) -> None:
-    known, records = known_relations(folder)
-    if known:
-        print(
-            f"KILT structured_zeroshot: {known:,} of the dev file's {records:,} records ask a "
-            f"relation that {folder}'s training file has, so they are not zero-shot.",
-            file=sys.stderr,
-            flush=True,
-        )

@@ -130,8 +130,8 @@ def _study(scenario: Scenario, running: Running) -> Study:
 
 def _curves(experiment: Experiment, running: Running):
     (scenario,) = experiment.scenarios
-    study = _study(scenario, running)
-    return experiment_curves.figure_2(study, experiment.published[scenario.name])
+    published = experiment.published[scenario.name]
+    return experiment_curves.figure_2(_study(scenario, running), published)
 
 
 def _repeats(experiment: Experiment, running: Running):
@@ -181,18 +181,9 @@ def _answers(experiment: Experiment, running: Running):
     return sections, numbers
 
 
-def _precision(experiment: Experiment, running: Running):
-    (scenario,) = experiment.scenarios
-    return experiment_curves.figure_9(_study(scenario, running))
-
-
 def _predictions(experiment: Experiment, running: Running):
     (scenario,) = experiment.scenarios
     return prediction_changes.table_12(_study(scenario, running), scenario.probes[:3])
-
-
-def _pareto(experiment: Experiment, running: Running):
-    return pareto.compare([pareto.runs_of(running.root)])
 
 
 _ANALYSES: dict[str, Callable[[Experiment, Running], Any]] = {
@@ -202,7 +193,7 @@ _ANALYSES: dict[str, Callable[[Experiment, Running], Any]] = {
     "curves": _curves,
     "repeats": _repeats,
     "answers": _answers,
-    "precision": _precision,
+    "precision": lambda of, running: experiment_curves.figure_9(_study(of.scenarios[0], running)),
     "predictions": _predictions,
-    "pareto": _pareto,
+    "pareto": lambda _, running: pareto.compare([pareto.runs_of(running.root)]),
 }

@@ -61,6 +61,14 @@ def prepare(
     return vocabulary or root / "prepared" / "vocabulary.model"
 
 
+def prepare_for(settings: Any) -> None:
+    """Makes the data of a `Demo` or of the `Running` of experiments, below its folder."""
+    facts = {"source": settings.source, "facts_dir": settings.data, "variant": settings.world}
+    vocabulary = settings.imported.vocabulary if settings.imported else None
+    data = str(settings.root / "data")
+    prepare(data, settings.seed, settings.size, **facts, vocabulary=vocabulary)
+
+
 class LateVocabulary:
     """A `Vocabulary` whose file may be missing until it is first used."""
 
@@ -174,7 +182,10 @@ def make_inputs(
     world = {"WORLD_SEED": seed, "WORLD_SIZE": size, "WORLD": variant}
     _check_world(data_dir, world)
     made = (*CORPORA, *REVIEWS) if rows is None else (*rows.tasks, "d0_review")
-    _check_tasks(tasks, made, cache_dirs)
+    for task in filter(None, tasks):
+        if task not in made and find_task(task, cache_dirs) is None:
+            said = f"Task {task!r} does not exist, and is none of those that are made here:"
+            refuse_unknown(str(task), made, said)
     if initial is not None and initial != initial_dir:
         _restore().find_checkpoint(initial)
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
@@ -201,15 +212,6 @@ def make_inputs(
             form = {"packed": rows.packed, "legacy": rows.legacy}
             prepare_rows(sources, rows.folder, Vocabulary(path), rows.length, **form)
     return functools.partial(_train_initial, initial_gin_files, macros) if lacks_initial else None
-
-
-def _check_tasks(
-    tasks: Sequence[str | None], made: Sequence[str], cache_dirs: Sequence[str]
-) -> None:
-    for task in filter(None, tasks):
-        if task not in made and find_task(task, cache_dirs) is None:
-            said = f"Task {task!r} does not exist, and is none of those that are made here:"
-            refuse_unknown(str(task), made, said)
 
 
 def _documents(data_dir: Path, task: str) -> Path:

@@ -4,17 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.papers.ckl import gpt2
+from ckl_jax.papers.ckl import gpt2, scenarios
 from ckl_jax.papers.ckl.imported import LENGTHS
-from ckl_jax.papers.ckl.scenarios import (
-    EXPERIMENTS,
-    INITIAL,
-    KILT,
-    OVERLAYS,
-    Cell,
-    Experiment,
-    Scenario,
-)
+from ckl_jax.papers.ckl.scenarios import INITIAL, OVERLAYS, Cell, Experiment, Scenario
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
@@ -50,10 +42,10 @@ def trainings(experiment: Experiment, running: Running) -> list[Training]:
     return [*made, *(t for s in decoders for t in gpt2.trainings(s, running))]
 
 
-def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
+def _initial(own: Sequence[Scenario], running: Running) -> Training:
     """The Initial model's training; its probes are those of all experiments, which share it."""
     # One Initial model serves all experiments of a folder, whichever experiment came first.
-    every = [*scenarios, *(s for e in EXPERIMENTS.values() for s in e.scenarios)]
+    every = [*own, *(s for e in scenarios.EXPERIMENTS.values() for s in e.scenarios)]
     probes = dict.fromkeys(p for s in every if not (s.tuned or s.tunings) for p in s.probes)
     macros = {**_macros(running), "INITIAL_CHECKPOINT_PATH": running.given}
     bindings = [f"{_PROBES} = {tuple(probes)!r}", *_lengths(running), *running.of(tuned=False)]
@@ -77,7 +69,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
     macros = _macros(running) | ({} if scenario.tuned else running.reviewed("REPLAY_TASK_NAME"))
     bindings = [] if scenario.tuned else [f"{_PROBES} = {scenario.probes!r}", *_lengths(running)]
     if scenario.tuned and running.model is not None:  # whose vocabulary cuts the questions
-        macros["KILT_TASKS"] = running.prepared / KILT
+        macros["KILT_TASKS"] = running.prepared / scenarios.KILT
     base, after = _start(running, scenario, cell)
     if base is not None:
         macros["INITIAL_CHECKPOINT_PATH"] = base

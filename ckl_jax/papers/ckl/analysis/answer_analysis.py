@@ -144,14 +144,12 @@ def _plot_parts(parts: Mapping[str, Mapping[str, float]], shown: Sequence[str]):
 # --- overlap of entities
 
 
-def overlap(
-    study: Study, corpora: Mapping[str, Callable[[], Iterable[str]]], leader: str = "vanilla"
-) -> tuple[list, dict]:
+def overlap(study: Study, corpora: Mapping[str, Callable[[], Iterable[str]]]) -> tuple[list, dict]:
     """Sections and numbers of how often corpora mention the probes' answers.
 
     Args:
-      corpora: {name: makes its texts}; the last one is that of the update.
-      leader: the method whose EM is shown by how often the answer is named.
+      corpora: {name: makes its texts}; the last one is that of the update, by which Vanilla's EM
+        is shown.
     """
     scores = study.initial.scores
     answers = {p: [row["answers"] for row in scores[p].rows] for p in study.probes if p in scores}
@@ -163,7 +161,7 @@ def overlap(
         }
         for p, x in mentions.items()
     }
-    sections = [named(mentions), *_by_mentions(study, mentions, list(corpora)[-1], leader)]
+    sections = [named(mentions), *_by_mentions(study, mentions, list(corpora)[-1])]
     return sections, {"mentions": numbers}
 
 
@@ -186,41 +184,25 @@ def mentions_of(
 def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
     """The fraction of each probe's items whose answer each corpus mentions."""
     corpora = list(next(iter(mentions.values())))
-    headers = [
-        "Probe",
-        *(f"in {c} %" for c in corpora),
-        "in all %",
-        "in none %",
-        *(f"median in {c}" for c in corpora),
-    ]
+    headers = ["Probe", *(f"in {c} %" for c in corpora), "in all %", "in none %"]
+    headers += [f"median in {c}" for c in corpora]
     rows = []
     for probe, of in mentions.items():
         # [corpora, N]
         there = np.stack([of[c] > 0 for c in corpora])
-        rows.append(
-            (
-                known_probe(probe).long,
-                *(100.0 * float(n.mean()) for n in there),
-                100.0 * float(there.all(0).mean()),
-                100.0 * float((~there.any(0)).mean()),
-                *(float(np.median(of[c])) for c in corpora),
-            )
-        )
-    return Section(
-        "Answers that corpora name",
-        headers,
-        rows,
-        notes=[
-            "Any accepted answer of an item, as whole words, in any case; "
-            "medians are mentions an item."
-        ],
+        shares = [100.0 * float(n.mean()) for n in (*there, there.all(0), ~there.any(0))]
+        medians = [float(np.median(of[c])) for c in corpora]
+        rows.append((known_probe(probe).long, *shares, *medians))
+    note = (
+        "Any accepted answer of an item, as whole words, in any case; medians are mentions an item."
     )
+    return Section("Answers that corpora name", headers, rows, [note])
 
 
 def _by_mentions(
-    study: Study, mentions: Mapping[str, Mapping[str, np.ndarray]], corpus: str, leader: str
+    study: Study, mentions: Mapping[str, Mapping[str, np.ndarray]], corpus: str
 ) -> list[Section]:
-    entry = next((e for e in study.methods if e.key == leader), None)
+    entry = study.vanilla
     if entry is None:
         return []
     rows = []

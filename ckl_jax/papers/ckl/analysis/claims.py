@@ -27,23 +27,11 @@ from ckl_jax.analysis.study import Study, load_study, tuned_study
 from ckl_jax.data.text.answer_types import PERSON
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object
-from ckl_jax.papers.ckl.analysis.experiment_tables import (
-    FUAR,
-    QUESTIONS,
-    RECORD,
-    averaged_study,
-    only_probes,
-)
-from ckl_jax.papers.ckl.analysis.published_ckl import (
-    TABLE_2,
-    TABLE_3,
-    TABLE_7,
-    TABLE_8,
-    TABLE_10,
-    TABLE_11,
-)
+from ckl_jax.papers.ckl.analysis import experiment_tables
+from ckl_jax.papers.ckl.analysis.experiment_tables import FUAR, QUESTIONS
+from ckl_jax.papers.ckl.analysis.published_ckl import TABLES
 
-_TABLES = {2: TABLE_2, 3: TABLE_3, 7: TABLE_7, 8: TABLE_8, 10: TABLE_10, 11: TABLE_11}
+_TABLES = {number: TABLES[number] for number in ("2", "3", "7", "8", "10", "11")}
 _ROWS = {scenario: rows for table in _TABLES.values() for scenario, rows in table.items()}
 PUBLISHED = {
     (s, r, c): x for s, rows in _ROWS.items() for r, row in rows.items() for c, x in row.items()
@@ -82,7 +70,7 @@ def _beats_vanilla(scenario: str, method: str, rate: str = "") -> Effect:
 
 def _claim(text: str, effect: Effect, where: str = "") -> Claim:
     tables = dict.fromkeys(_TABLE_OF[scenario] for scenario, *_ in effect.keys if not where)
-    where = where or f"Table{'s' * (len(tables) > 1)} {', '.join(map(str, tables))}"
+    where = where or f"Table{'s' * (len(tables) > 1)} {', '.join(tables)}"
     unit = "FUAR" if all(column == FUAR for *_, column in effect.keys) else "points"
     return Claim(text, effect, where, unit, PUBLISHED)
 
@@ -211,7 +199,9 @@ def read_numbers(folder: Path, samples: int, seed: int, is_demo: bool = False) -
 def _study(root: Path, parent: Path, rows: Mapping[str, Mapping[str, Any]]) -> Study | None:
     runs = _finished(parent, [row for row in rows if row != "initial"])
     initial = _finished(root, ["initial"])
-    return only_probes(load_study([*initial, *runs]), list(rows["initial"])) if runs else None
+    if not runs:
+        return None
+    return experiment_tables.only_probes(load_study([*initial, *runs]), list(rows["initial"]))
 
 
 def _tuned_study(root: Path, scenario: str) -> Study | None:
@@ -228,7 +218,7 @@ def _tuned_study(root: Path, scenario: str) -> Study | None:
         }
         if all(runs.values()):
             folders[row] = runs
-    return averaged_study(folders) if folders.keys() - {"initial"} else None
+    return experiment_tables.averaged_study(folders) if folders.keys() - {"initial"} else None
 
 
 def _finished(parent: Path, names: Iterable[str]) -> list[Path]:
@@ -305,7 +295,7 @@ def _make_beside_a_demo(kind: Kind, folder: Path, settings: Mapping[str, Any], c
 OF_EXPERIMENTS = Kind(
     paper="CKL (Jang et al. 2022)",
     command="ckl experiment",
-    record=RECORD,
+    record=experiment_tables.RECORD,
     claims=CLAIMS,
     read=read_numbers,
     flags=("seed", "size", "source", "world", "data", "model"),

@@ -72,19 +72,13 @@ def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[
         # 4 epochs: CKL, section 4.1.
         rows.append([f"{entry.label}, the paper's last", 4, *map(last.get, study.probes)])
     headers = ["Method", "Epoch", *(f"{r.short} EM" for r in study.records.values())]
-    sections = [
-        Section(
-            "Scores at each epoch",
-            headers,
-            rows,
-            png=figures.plot_curves(study, curves),
-            notes=[
-                "The dashed line is the Initial model. The paper prints no numbers of Figure 2; "
-                "its last points are those of Table 2."
-            ],
-        )
-    ]
-    return sections, {"initial": initial, "curves": curves}
+    note = (
+        "The dashed line is the Initial model. The paper prints no numbers of Figure 2; its last "
+        "points are those of Table 2."
+    )
+    image = figures.plot_curves(study, curves)
+    section = Section("Scores at each epoch", headers, rows, [note], png=image)
+    return [section], {"initial": initial, "curves": curves}
 
 
 def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
@@ -101,29 +95,17 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
         ]
         for line in lines
     ]
-    headers = [
-        "Scenario",
-        "Method",
-        "Rows of an epoch",
-        "Epochs",
-        "Steps",
-        "IL before",
-        "IL after",
-        "Forgotten",
-    ]
+    headers = ["Scenario", "Method", "Rows of an epoch", "Epochs", "Steps"]
+    headers += ["IL before", "IL after", "Forgotten"]
+    note = (
+        "EM in percent, of every cell that this folder holds, its last evaluation. In the paper's: "
+        "MAIN 4 epochs and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k. An epoch of P1, then "
+        "P2 passes over one of the two."
+    )
+    title, image = "Forgetting by epochs, rows and steps", _plot_repeats(lines)
     sections = [
         Section("InvariantLAMA at each epoch", png=_plot_lines(lines)),
-        Section(
-            "Forgetting by epochs, rows and steps",
-            headers,
-            rows,
-            png=_plot_repeats(lines),
-            notes=[
-                "EM in percent, of every cell that this folder holds, its last evaluation. In the "
-                "paper's: MAIN 4 epochs and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k. An "
-                "epoch of P1, then P2 passes over one of the two."
-            ],
-        ),
+        Section(title, headers, rows, [note], png=image),
     ]
     return sections, {"lines": [dataclasses.asdict(line) for line in lines]}
 
@@ -172,17 +154,13 @@ def _plot_repeats(lines: Sequence[Line]):
 
 def figure_9(study: Study) -> tuple[list, dict]:
     """Sections and numbers of Figure 9: P@k of each probe, from a search of as many beams."""
-    sections = [
-        Section(
-            "P@k",
-            png=figures.plot_precision(study),
-            notes=[
-                "Share of items with a right answer among the first k of a beam search as wide as "
-                "the largest k (how the paper got its candidates is not said). It prints no "
-                "numbers of Figure 9."
-            ],
-        )
-    ]
+    note = (
+        "Share of items with a right answer among the first k of a beam search as wide as the "
+        "largest k (how the paper got its candidates is not said). It prints no numbers of Figure "
+        "9."
+    )
+    sections = [Section("P@k", png=figures.plot_precision(study), notes=[note])]
+    note = "In percent, over items; then as LAMA has it, the mean over relations of their means."
     numbers: dict[str, Any] = {}
     for probe in study.probes:
         curves = {
@@ -198,17 +176,7 @@ def figure_9(study: Study) -> tuple[list, dict]:
             [label, *map(items.get, ks), *map(relations.get, ks)]
             for label, (items, relations) in curves.values()
         ]
-        sections.append(
-            Section(
-                study.records[probe].long,
-                headers,
-                rows,
-                notes=[
-                    "In percent, over items; then as LAMA has it, the mean over relations of their "
-                    "means."
-                ],
-            )
-        )
+        sections.append(Section(study.records[probe].long, headers, rows, [note]))
         numbers[probe] = {
             key: {"items": items, "relations": relations}
             for key, (_, (items, relations)) in curves.items()

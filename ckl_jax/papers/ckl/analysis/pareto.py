@@ -23,6 +23,7 @@ from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
 
 INITIAL = "initial"
 _KEPT, _UPDATED, _NEW = _PROBES = ("invariant_lama", "updated_lama", "new_lama")
+_AXES = ("learned", "forgotten")
 _LEVELS = (0.25, 0.5, 0.75)  # of the most that the reference learned
 _NAME = re.compile(r"(?P<method>\w+)-(?P<rate>[\d.]+(?:e[-+]?\d+)?)(?:-(?P<strength>\w+=.+))?")
 
@@ -52,7 +53,10 @@ def compare(
       UserError: no run is there in all seeds, or one lacks a probe.
     """
     seeds = [_read(runs, samples) for runs in folders]
-    names, left_out = _common(seeds)
+    every = {name for seed in seeds for name in seed if name != INITIAL}
+    names = sorted((n for n in every if all(n in seed for seed in seeds)), key=_order)
+    if not names:
+        raise UserError("No run of ckl/pareto is there in all seeds; train the same in each.")
     methods = list(dict.fromkeys(_parts(name)["method"] for name in names))
     # Without Vanilla the method that learned most.
     reference = "vanilla" if "vanilla" in methods else _best(seeds, names)
@@ -61,7 +65,10 @@ def compare(
     points = {name: _point([seed[name] for seed in seeds]) for name in names}
     start = _point([seed[INITIAL] for seed in seeds])
     for own in of.values():
-        _mark_front(start, [points[name] for name in own])
+        line = [start, *(points[name] for name in own)]
+        front = _front(*([p[axis]["value"] for p in line] for axis in _AXES))
+        for i, point in enumerate(line[1:], 1):
+            point["front"] = i in front
     numbers = {
         "seeds": len(seeds),
         "reference": reference,
@@ -70,26 +77,9 @@ def compare(
         "matched": {m: _by_level(at[m]) for m in methods},
         # Pairs: both methods of a difference have the same resample.
         "more": {m: _by_level(_minus(at[m], at[reference])) for m in methods if m != reference},
-        "left_out": left_out,
+        "left_out": sorted(every - set(names)),
     }
     return _sections(numbers), numbers
-
-
-def _common(seeds: Sequence[Seed]) -> tuple[list[str], list[str]]:
-    """The runs that all seeds have, in the order of tables, and the others."""
-    every = {name for seed in seeds for name in seed if name != INITIAL}
-    names = sorted((n for n in every if all(n in seed for seed in seeds)), key=_order)
-    if not names:
-        raise UserError("No run of ckl/pareto is there in all seeds; train the same in each.")
-    return names, sorted(every - set(names))
-
-
-def _mark_front(start: Mapping[str, Any], points: Sequence[dict[str, Any]]) -> None:
-    """Sets "front" of the points of a method: whether no other, nor the start, is better."""
-    line = [start, *points]
-    front = _front(*([p[of]["value"] for p in line] for of in ("learned", "forgotten")))
-    for i, point in enumerate(points, 1):
-        point["front"] = i in front
 
 
 def runs_of(root: str | Path) -> list[Path]:
@@ -158,8 +148,7 @@ def _at_levels(seed: Seed, names: Sequence[str], reference: Sequence[str]) -> np
       infinity where the method never learned as much.
     """
     learned, forgotten = (
-        np.stack([getattr(seed[name], of) for name in (INITIAL, *names)])
-        for of in ("learned", "forgotten")
+        np.stack([getattr(seed[name], of) for name in (INITIAL, *names)]) for of in _AXES
     )
     before = seed[INITIAL].learned
     most = np.max([seed[name].learned for name in reference], axis=0)
@@ -197,7 +186,7 @@ def _estimate(values: np.ndarray) -> dict[str, Any]:
 def _point(points: Sequence[Point]) -> dict[str, Any]:
     """The numbers of a run, over seeds."""
     each = {probe: [p.scores[probe] for p in points] for probe in _PROBES}
-    each |= {of: [getattr(p, of) for p in points] for of in ("learned", "forgotten")}
+    each |= {of: [getattr(p, of) for p in points] for of in _AXES}
     return {name: _estimate(np.stack(values)) for name, values in each.items()}
 
 
@@ -211,7 +200,7 @@ def _setting(name: str) -> str:
 def _sections(numbers: Mapping[str, Any]) -> list[Section]:
     points, seeds = numbers["points"], numbers["seeds"]
     over = f"items and {seeds} seeds" if seeds > 1 else "items, of one seed"
-    columns = (*_PROBES, "learned", "forgotten")
+    columns = (*_PROBES, *_AXES)
     rows = [["Initial", None, *(estimate(numbers["initial"][c]) for c in columns), None]]
     rows += [
         [
@@ -223,7 +212,7 @@ def _sections(numbers: Mapping[str, Any]) -> list[Section]:
         for name, point in points.items()
     ]
     best = labels.method_label(numbers["reference"])
-    headers = [f"at {100 * level:g} % of {best}'s best" for level in _LEVELS]
+    headers = ["Method"] + [f"at {100 * level:g} % of {best}'s best" for level in _LEVELS]
     notes = [
         "Learned: the mean of UL and NL; forgotten: IL lost since Initial; points of EM, with 95 % "
         f"intervals over {over}. On a method's front are its points that none of its others beats "
@@ -231,38 +220,27 @@ def _sections(numbers: Mapping[str, Any]) -> list[Section]:
     ]
     if numbers["left_out"]:
         notes.append(f"Not in all seeds, and left out: {', '.join(numbers['left_out'])}.")
+    of_matched = (
+        "Points of IL, linear between the points of a method's front, which begins at Initial; "
+        "learning is what was gained above Initial. Below, 95 % intervals over "
+        f"{over}, in which ∞ is a resample that never learned as much. A dash: the method did not "
+        "learn as much at any rate."
+    )
+    of_more = "Differences of the same resamples; below 0 the method forgot less."
+    matched, more = (
+        [
+            [labels.method_label(m), *(_matched(x, seeds) for x in of_levels.values())]
+            for m, of_levels in numbers[which].items()
+        ]
+        for which in ("matched", "more")
+    )
+    title = f"Forgotten more than by {best} at matched learning"
+    columns = ["Method", "Rate", "IL EM", "UL EM", "NL EM", "Learned", "Forgotten", "Front"]
     return [
         Section("Forgetting against learning", png=_plot(numbers)),
-        Section(
-            "Forgotten at matched learning",
-            ["Method", *headers],
-            [
-                [labels.method_label(m), *(_matched(x, seeds) for x in of_levels.values())]
-                for m, of_levels in numbers["matched"].items()
-            ],
-            notes=[
-                "Points of IL, linear between the points of a method's front, which begins at "
-                f"Initial; learning is what was gained above Initial. Below, 95 % intervals over "
-                f"{over}, in which ∞ is a resample that never learned as much. "
-                "A dash: the method did not learn as much at any rate."
-            ],
-        ),
-        Section(
-            f"Forgotten more than by {best} at matched learning",
-            ["Method", *headers],
-            [
-                [labels.method_label(m), *(_matched(x, seeds) for x in of_levels.values())]
-                for m, of_levels in numbers["more"].items()
-            ],
-            notes=["Differences of the same resamples; below 0 the method forgot less."]
-            * bool(numbers["more"]),
-        ),
-        Section(
-            "All runs",
-            ["Method", "Rate", "IL EM", "UL EM", "NL EM", "Learned", "Forgotten", "Front"],
-            rows,
-            notes=notes,
-        ),
+        Section("Forgotten at matched learning", headers, matched, [of_matched]),
+        Section(title, headers, more, [of_more] * bool(more)),
+        Section("All runs", columns, rows, notes),
     ]
 
 
@@ -279,17 +257,11 @@ def _plot(numbers: Mapping[str, Any]):
     from matplotlib.patheffects import withStroke
 
     figure, (ax,) = figures.panels(1, size=(8.6, 5.4))
-    start = [numbers["initial"][of]["value"] for of in ("learned", "forgotten")]
+    start = [numbers["initial"][of]["value"] for of in _AXES]
     for position, method in enumerate(numbers["matched"]):
         own = {n: p for n, p in numbers["points"].items() if _parts(n)["method"] == method}
-        front = sorted(
-            [start]
-            + [
-                [p[of]["value"] for of in ("learned", "forgotten")]
-                for p in own.values()
-                if p["front"]
-            ]
-        )
+        on_front = [p for p in own.values() if p["front"]]
+        front = sorted([start, *([p[of]["value"] for of in _AXES] for p in on_front)])
         look = figures.look(method, position)
         ax.plot(*zip(*front, strict=True), color=look["color"], lw=1.4, zorder=2)
         ax.plot([], [], **look, lw=1.4, label=labels.method_label(method))

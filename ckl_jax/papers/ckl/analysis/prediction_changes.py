@@ -16,15 +16,11 @@ from ckl_jax.errors import UserError
 # An item, and what was answered after each epoch: {"probe", "question", "answer", "predictions":
 # {label of a model: [answers]}}.
 Change = dict[str, Any]
+_PAIR = ("vanilla", "modular")  # the items are the second one's
+_ITEMS = 5  # of a probe at most
 
 
-def table_12(
-    study: Study,
-    probes: Sequence[str],
-    shown: str = "modular",
-    beside: str = "vanilla",
-    items: int = 5,
-) -> tuple[list, dict]:
+def table_12(study: Study, probes: Sequence[str]) -> tuple[list, dict]:
     """Sections and numbers of Table 12.
 
     The paper picks items that Modular gets right in the end and Initial got wrong; in all that it
@@ -33,19 +29,17 @@ def table_12(
 
     Args:
       study: with the runs of both methods, probed after every epoch.
-      shown: the method whose items are shown.
-      items: of a probe at most.
 
     Raises:
       UserError: one of them was not run.
     """
     entries = {e.key: e for e in study.methods}
-    if missing := [key for key in (beside, shown) if key not in entries]:
+    if missing := [key for key in _PAIR if key not in entries]:
         raise UserError(
-            f"Table 12 shows {beside} beside {shown}, and {missing[0]} was not run; leave "
+            f"Table 12 shows {' beside '.join(_PAIR)}, and {missing[0]} was not run; leave "
             "--methods out."
         )
-    pair = [entries[key] for key in (beside, shown)]
+    pair = [entries[key] for key in _PAIR]
     histories = {e.key: _history(e, probes) for e in pair}
     asked = [histories[entry.key][0] for entry in pair]
     # The columns are epochs, which both runs must have.
@@ -61,7 +55,7 @@ def table_12(
     epochs = [f"{epoch:g}" for epoch in asked[0]]
     sections, numbers = [], {"examples": [], "changed": {}}
     for probe in probes:
-        changes, counts = _picked(study, pair, histories, probe, items)
+        changes, counts = _picked(study, pair, histories, probe)
         sections.append(_section(probe, changes, counts, epochs, [e.label for e in pair]))
         numbers["examples"] += changes
     rows = []
@@ -89,7 +83,7 @@ def _history(entry: Entry, probes: Sequence[str]) -> History:
 
 
 def _picked(
-    study: Study, pair: Sequence[Entry], histories: dict[str, History], probe: str, items: int
+    study: Study, pair: Sequence[Entry], histories: dict[str, History], probe: str
 ) -> tuple[list[Change], tuple[int, int]]:
     """The items shown, and the numbers of all items and of those Vanilla misses."""
     last = [e.scores.get(probe) for e in (*pair, study.initial)]
@@ -99,7 +93,7 @@ def _picked(
     # last holds (beside, shown, Initial).
     wanted = np.flatnonzero(right & (last[-1].em == 0))
     missed = [i for i in wanted if last[0].em[i] == 0]
-    chosen = [*missed, *(i for i in wanted if i not in set(missed))][:items]
+    chosen = [*missed, *(i for i in wanted if i not in set(missed))][:_ITEMS]
     changes = []
     for i in chosen:
         row = last[-2].rows[i]

@@ -29,9 +29,9 @@ def _read() -> dict[str, dict[str, dict[str, Row]]]:
     return tables
 
 
-_TABLES = _read()
+TABLES = _read()
 TABLE_2, TABLE_3, TABLE_7, TABLE_8, TABLE_10, TABLE_11, TABLE_13 = (
-    _TABLES[number] for number in ("2", "3", "7", "8", "10", "11", "13")
+    TABLES[number] for number in ("2", "3", "7", "8", "10", "11", "13")
 )
 # Trainable and all parameters, by scenario and row (Tables 2 and 3).
 _WHOLE = dict.fromkeys(("vanilla", "recadam", "mix_review"), "737M / 737M")
@@ -43,5 +43,5 @@ PARAMETERS = dict.fromkeys(
     ("main", "small", "p1"), _WHOLE | dict(zip(_METHODS, _FIRST, strict=True))
 ) | {"p1_p2": _WHOLE | dict(zip(_METHODS, _SECOND, strict=True))}
 # Answers of each type in percent (Table 5), and the probes of Figure 8b on either side.
-ANSWER_TYPES = _TABLES["5"]["answers"]
+ANSWER_TYPES = TABLES["5"]["answers"]
 SHARED_PERSONS = 67

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.rows import Run
-from ckl_jax.analysis.statistics import bootstrap_means, interval
+from ckl_jax.analysis.statistics import bootstrap_means, estimate
 from ckl_jax.analysis.study import load_study
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.papers.ckl.analysis.experiment_tables import beside
@@ -78,15 +78,10 @@ def compare_transfers(
         # LM_0, LM_1, LM_2.
         models = [study.initial.scores, entry.scores, Run.open(folder).last]
         ours = transfers(*({t: 100.0 * m[t].em.mean() for t in tasks} for m in models), tasks)
-        draws = _draws(models, tasks)
-        spans = {name: interval(values) for name, values in transfers(*draws, tasks).items()}
+        drawn = transfers(*_draws(models, tasks), tasks)
         printed = _printed(published, entry.key, tasks)
         rows[entry.key] = {
-            name: beside(
-                {"value": float(value), "low": spans[name][0], "high": spans[name][1]},
-                printed,
-                name,
-            )
+            name: beside(estimate(value, drawn[name]), printed, name)
             for name, value in ours.items()
         }
     titles = headers([study.records[task] for task in tasks])

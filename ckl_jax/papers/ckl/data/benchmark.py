@@ -7,7 +7,7 @@ them. The folder that is written is whole or not there.
 import collections
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,15 +36,9 @@ from ckl_jax.data.text.sentences import normalise, sentence_splitter
 from ckl_jax.data.text.taggers import make_finder
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
-from ckl_jax.papers.ckl.data import benchmark_filters, training_rows
+from ckl_jax.papers.ckl.data import benchmark_filters, recent_sentences, training_rows
 from ckl_jax.papers.ckl.data.evidence import Found, Sentence, Watch
-from ckl_jax.papers.ckl.data.recent_sentences import (
-    Recent,
-    question,
-    recent_sentences,
-    rewritten,
-    same,
-)
+from ckl_jax.papers.ckl.data.recent_sentences import Recent, same
 from ckl_jax.papers.ckl.data.training_rows import Parts
 
 MADE_BY = "ckl data benchmark"
@@ -114,18 +108,10 @@ class Evidence:
     found: Found
 
     def rows(self, probe: str, key: str) -> Iterator[dict[str, Any]]:
+        about = {"probe": probe, "id": key, "side": self.side, "answer": self.answer}
         for s in reversed(self.found.newest):
-            yield {
-                "probe": probe,
-                "id": key,
-                "side": self.side,
-                "answer": self.answer,
-                "document": s.document,
-                "date": s.date,
-                "title": s.title,
-                "sentence": s.text,
-                "sentences": self.found.count,
-            }
+            place = {"document": s.document, "date": s.date, "title": s.title}
+            yield {**about, **place, "sentence": s.text, "sentences": self.found.count}
 
 
 def build(
@@ -171,7 +157,9 @@ def build(
         "items": {probe: len(items[probe]) for probe in items},
         "with_evidence": _with_evidence(evidence),
         "by_relation": {
-            p: _by_relation(items[p]) for p in items if not p.startswith(NEW_LAMA_EASY)
+            probe: dict(collections.Counter(item.relation for item in some).most_common())
+            for probe, some in items.items()
+            if not probe.startswith(NEW_LAMA_EASY)
         },
         "half": builder.parts.half,
     }
@@ -183,15 +171,8 @@ def build(
         if options.training_rows:
             manifest["rows"] = builder.write_corpora(list(corpora), work, counts)
         manifest["counts"] = dict(sorted(counts.items()))
-        write_jsonl(
-            work / "evidence.jsonl",
-            (
-                row
-                for probe, key, several in evidence
-                for e in several
-                for row in e.rows(probe, key)
-            ),
-        )
+        rows = (row for p, key, several in evidence for e in several for row in e.rows(p, key))
+        write_jsonl(work / "evidence.jsonl", rows)
         write_json(work / "manifest.json", manifest)
     return manifest
 
@@ -218,16 +199,11 @@ def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
     if not out.is_dir() or not any(out.iterdir()):
         return
     manifest = out / "manifest.json"
-    ours = manifest.is_file() and _made_by(manifest) == made_by
-    if not ours:
+    held = read_json(manifest) if manifest.is_file() else None
+    if not isinstance(held, dict) or held.get("made_by", "") != made_by:
         raise UserError(f"{out} is not empty and was not made by `{made_by}`; choose another.")
     if not replace:
         raise UserError(f"{out} holds what was made before; add --overwrite, or choose another.")
-
-
-def _made_by(manifest: Path) -> str:
-    value = read_json(manifest)
-    return value.get("made_by", "") if isinstance(value, dict) else ""
 
 
 def _with_evidence(evidence) -> dict[str, dict[str, int]]:
@@ -237,10 +213,6 @@ def _with_evidence(evidence) -> dict[str, dict[str, int]]:
         names = {f"{e.side} {e.answer}" for e in several if e.found.count}
         counts.setdefault(probe, collections.Counter()).update(names)
     return {probe: dict(sorted(c.items())) for probe, c in counts.items()}
-
-
-def _by_relation(items: Iterable[ProbeItem]) -> dict[str, int]:
-    return dict(collections.Counter(item.relation for item in items).most_common())
 
 
 Built = dict[str, list[ProbeItem]]
@@ -326,14 +298,9 @@ class _Builder:
     def write_corpora(self, corpora: list, folder: Path, counts: Counts) -> dict[str, int]:
         """Writes the training rows of all documents; call it after `items`."""
         documents = self._read(corpora, "for training")
+        rows = self.options.row_words, self.options.row_spans
         return training_rows.write_corpora(
-            documents,
-            folder,
-            self.parts,
-            self.finder,
-            self.options.row_words,
-            self.options.row_spans,
-            counts,
+            documents, folder, self.parts, self.finder, *rows, counts
         )
 
     def _set_aside(self, items: Built, proof: Proof) -> None:
@@ -394,17 +361,12 @@ class _Builder:
             sentences = self._sentences(document)
             watch.read(document, sentences, side)
             if side == "D1":
-                recent.append(
-                    recent_sentences(
-                        # A plug-in that makes sentences stand alone may take any; without it they
-                        # must do so already.
-                        document,
-                        sentences,
-                        self.finder,
-                        counts,
-                        self.stand_alone is None,
-                    )
+                # A plug-in that makes sentences stand alone may take any; without it they must do
+                # so already.
+                some = recent_sentences.recent_sentences(
+                    document, sentences, self.finder, counts, self.stand_alone is None
                 )
+                recent.append(some)
         counts["documents of D1 without a sentence to ask"] += sum(not r for r in recent)
         return [r for r in recent if r]
 
@@ -433,7 +395,7 @@ class _Builder:
         return new
 
     def _easy(self, recent: list[list[Recent]], counts: Counts) -> list[tuple[ProbeItem, Evidence]]:
-        chosen = list(rewritten(recent, counts, self.stand_alone, self.paraphrase))
+        chosen = list(recent_sentences.rewritten(recent, counts, self.stand_alone, self.paraphrase))
         # A statement with two answers has no right one, so that both go.
         by_statement: dict[str, dict[str, Recent]] = {}
         for r in chosen:
@@ -443,38 +405,21 @@ class _Builder:
         ]
         counts[f"{NEW_LAMA_EASY}: a repeat"] += len(chosen) - len(left)
         statements = [r.statement for r in left]
-        questions = self._questions(statements, [r.answer for r in left])
-        return [
-            (
-                ProbeItem(
-                    id=str(i),
-                    probe=NEW_LAMA_EASY,
-                    input=s,
-                    answers=(r.answer,),
-                    question=q,
-                    meta={"date": r.date},
-                ),
-                Evidence("D1", "new", _as_found(r)),
-            )
-            for i, (r, s, q) in enumerate(zip(left, statements, questions, strict=True))
-        ]
-
-    def _questions(self, statements: list[str], answers: list[str]) -> list[str]:
-        """A question for each statement, by the plug-in or else by rule."""
-        given = self.ask(statements, answers) if self.ask else [""] * len(statements)
-        return [g or question(s) for g, s in zip(given, statements, strict=True)]
+        # By the plug-in, or else by rule.
+        given = self.ask(statements, [r.answer for r in left]) if self.ask else [""] * len(left)
+        asked = [g or recent_sentences.question(s) for g, s in zip(given, statements, strict=True)]
+        easy = []
+        for i, (r, text, q) in enumerate(zip(left, statements, asked, strict=True)):
+            of = {"answers": (r.answer,), "question": q, "meta": {"date": r.date}}
+            item = ProbeItem(id=str(i), probe=NEW_LAMA_EASY, input=text, **of)
+            sentence = Sentence(r.date, r.document, r.title, r.sentence)
+            easy.append((item, Evidence("D1", "new", Found(1, [sentence]))))
+        return easy
 
 
 def _check(options: Options) -> None:
-    checks.require_int(
-        0,
-        **{
-            "--per-relation": options.per_relation,
-            "--light-tuning": options.light_tuning,
-            "--row-words": options.row_words,
-            "--row-spans": options.row_spans,
-        },
-    )
+    for name in ("per_relation", "light_tuning", "row_words", "row_spans"):
+        checks.require_int(0, **{f"--{name.replace('_', '-')}": getattr(options, name)})
     if not 0 <= options.small <= 1:
         raise UserError(f"--small is {options.small:g}; give a fraction of the documents, 0 to 1.")
     # Settings that would have no effect are refused, not ignored.
@@ -534,8 +479,3 @@ def _item(candidate: Candidate, key: str) -> ProbeItem:
         question=candidate.question,
         meta=meta,
     )
-
-
-def _as_found(recent: Recent) -> Found:
-    sentence = Sentence(recent.date, recent.document, recent.title, recent.sentence)
-    return Found(1, [sentence])

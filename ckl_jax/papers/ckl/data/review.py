@@ -15,15 +15,10 @@ from typing import Any
 
 from ckl_jax.analysis import review_page
 from ckl_jax.analysis.review_page import DROP, EDIT, KEEP
-from ckl_jax.data.facts.ckl_files import (
-    PROBES,
-    ProbeItem,
-    available_probes,
-    normalize_blank,
-    read_probe,
-)
+from ckl_jax.data.facts.ckl_files import PROBES, available_probes, normalize_blank, read_probe
 from ckl_jax.data.facts.ckl_writer import write_answers, write_rows
 from ckl_jax.data.facts.fact_probes import same_name
+from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_folder, write_json, write_jsonl
@@ -57,7 +52,8 @@ def read_reviewable(directory: str | os.PathLike) -> Reviewable:
     items: dict[str, ProbeItem] = {}
     for name, several in probes.items():
         # NewLAMA-Easy and its parts share one file of answers, so one decision must hold for all.
-        leader = _leader(name, names)
+        file = PROBES[name].read.answers
+        leader = next((n for n in names if file and PROBES[n].read.answers == file), name)
         for item in several:
             key = f"{leader}/{item.id}"
             # The same id for another item: no shared decision.
@@ -69,12 +65,6 @@ def read_reviewable(directory: str | os.PathLike) -> Reviewable:
     # Decisions name items by id; the digest refuses those of another build.
     digest = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
     return Reviewable(probes, keys, items, digest)
-
-
-def _leader(name: str, names: Sequence[str]) -> str:
-    """The first of the probes that share one file of answers."""
-    answers = PROBES[name].read.answers
-    return next((n for n in names if answers and PROBES[n].read.answers == answers), name)
 
 
 def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
@@ -101,16 +91,13 @@ def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str,
     """
     decisions = review_page.read_decisions(path, reviewable.digest)
     for key, decision in decisions.items():
-        _check(key, decision, reviewable, f"{path}, {key}")
+        where = f"{path}, {key}"
+        if key not in reviewable.items:
+            raise UserError(f"{where}: there is no such item.{nearest(key, reviewable.items)}")
+        if review_page.action_of(decision, where) == EDIT:
+            # Raises for an edit that would leave no blank or no answer.
+            edited(reviewable.items[key], decision, where)
     return decisions
-
-
-def _check(key: str, decision: Any, reviewable: Reviewable, where: str) -> None:
-    if key not in reviewable.items:
-        raise UserError(f"{where}: there is no such item.{nearest(key, reviewable.items)}")
-    if review_page.action_of(decision, where) == EDIT:
-        # Raises for an edit that would leave no blank or no answer.
-        edited(reviewable.items[key], decision, where)
 
 
 def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeItem:
