@@ -4,9 +4,11 @@ import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
 _LONG_WORD = re.compile(r"[^\s/;,]{200,}")  # no part of a path is so long
+_T = TypeVar("_T")
 
 
 class UserError(Exception):
@@ -33,6 +35,16 @@ def if_missing(said: str) -> Iterator[None]:
         yield
     except ImportError as e:
         raise UserError(said) from e
+
+
+def not_empty(items: Iterable[_T], said: str) -> Iterator[_T]:
+    """Yields the items; raises `UserError(said)` behind the last if there was none."""
+    empty = True
+    for item in items:
+        empty = False
+        yield item
+    if empty:
+        raise UserError(said)
 
 
 def refuse_unknown(name: str, choices: Iterable[str], said: str) -> None:

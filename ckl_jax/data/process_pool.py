@@ -93,15 +93,13 @@ def run_tasks(
       what: the tasks are, such as "shards".
       done: tasks that were finished before.
     """
-    finished, total = itertools.count(done + 1), done + len(tasks)
     if pool is None:
-        for task in tasks:
-            function(task)
-            progress(next(finished), total, what)
-        return
-    for future in as_completed(pool.submit(function, task) for task in tasks):
-        future.result()
-        progress(next(finished), total, what)
+        results = map(function, tasks)
+    else:
+        under_way = as_completed(pool.submit(function, task) for task in tasks)
+        results = (future.result() for future in under_way)
+    for finished, _ in enumerate(results, done + 1):
+        progress(finished, done + len(tasks), what)
 
 
 def ordered_map(function: Callable, items: Iterable[Any], pool, ahead: int) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from ckl_jax.data.compressed import RECORD_BYTES, text_lines
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.text.spans import fill_spans
-from ckl_jax.errors import UserError, nearest_name, refuse_unknown
+from ckl_jax.errors import UserError, nearest_name, not_empty, refuse_unknown
 from ckl_jax.files import read_json_object
 
 BLANK = "<extra_id_0>"
@@ -164,13 +164,11 @@ def read_corpus(path: str | os.PathLike) -> Iterator[dict[str, str]]:
     Raises:
       UserError: as `read_table`, or the file has no rows.
     """
-    empty = True
-    for _, row in read_table(path, ("input", "output")):
-        empty = False
+    rows = read_table(path, ("input", "output"))
+    said = f"The corpus {path} is empty: it has a header and no rows."
+    for _, row in not_empty(rows, said):
         original = row.get("original", "")
         yield {"input": row["input"], "output": row["output"], "original": original}
-    if empty:
-        raise UserError(f"The corpus {path} is empty: it has a header and no rows.")
 
 
 def read_originals(path: str | os.PathLike) -> Iterator[str]:
@@ -181,14 +179,9 @@ def read_originals(path: str | os.PathLike) -> Iterator[str]:
     Raises:
       UserError: as `read_table`, the file has no column `original`, or no text in it.
     """
-    empty = True
     texts = (row["original"].strip() for _, row in read_table(path, ("original",)))
-    for text, _ in itertools.groupby(texts):
-        if text:
-            empty = False
-            yield text
-    if empty:
-        raise UserError(f"The corpus {path} has no text in its column 'original'.")
+    found = (text for text, _ in itertools.groupby(texts) if text)
+    return not_empty(found, f"The corpus {path} has no text in its column 'original'.")
 
 
 def corpus_texts(path: str | os.PathLike) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ckl_jax.data.facts.offices import Term, check_date, read_terms, within
 from ckl_jax.data.facts.relational import ANSWER, SUBJECT
 from ckl_jax.data.facts.templates import KINDS, PREVIOUS
 from ckl_jax.data.json_rows import numbered_rows, text_field
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, not_empty
 
 UNKNOWN = "?"  # a date that is not known, where "" is one that there is not
 _SNAPSHOT = re.compile(r"\d{4}-\d{2}(?:-\d{2})?")
@@ -98,15 +98,11 @@ def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
         or has a wrong one; it names file, line and field.
     """
     for path in _files(paths):
-        empty = True
         if path.suffix == ".csv":
             yield from map(_of_term, read_terms(path))
             continue
-        for where, row in numbered_rows(path):
-            empty = False
+        for where, row in not_empty(numbered_rows(path), f"{path} has no facts; leave it out."):
             yield from _form(row, where)(row, where, path)
-        if empty:
-            raise UserError(f"{path} has no facts; leave it out.")
 
 
 def _files(paths: Iterable[str | os.PathLike]) -> list[Path]:

@@ -111,25 +111,19 @@ class Running(StudySettings):
         return Path(self.data) / INITIAL if self.is_full else None
 
     @property
-    def made_data(self) -> Path:
-        """The folder of the data that are made here."""
-        return self.root / "data"
-
-    @property
     def data_dir(self) -> Path:
-        """DATA_DIR."""
-        return Path(self.data) if self.is_full else self.made_data
+        """DATA_DIR: given, or of data that are made here."""
+        return Path(self.data) if self.is_full else self.root / "data"
 
     @property
     def probe_dir(self) -> Path:
         """The folder in CKL's published layout."""
-        return self.data_dir if self.is_full else self.made_data / "ckl"
+        return self.data_dir if self.is_full else self.data_dir / "ckl"
 
     @property
     def prepared(self) -> Path:
         """The folder of the cached tasks, which are made here unless they are published ones."""
-        mine = self.model is not None or not self.is_full
-        return (self.made_data if mine else self.data_dir) / "prepared"
+        return (self.data_dir if self.model is None else self.root / "data") / "prepared"
 
     def of(self, tuned: bool) -> list[str]:
         """The bindings; those of KILT's and of light-tuning's macros are for these alone."""

@@ -15,7 +15,7 @@ import numpy as np
 from ckl_jax.analysis import statistics
 from ckl_jax.data.facts.relational import Dataset, Relation
 from ckl_jax.data.facts.statements import Statement, fill
-from ckl_jax.errors import UserError
+from ckl_jax.errors import not_empty
 from ckl_jax.papers.lm_pub_quiz import ranking
 from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 
@@ -49,17 +49,17 @@ def fill_dataset(
     Raises:
       UserError: no relation has such an answer, or there is no such template (None is all).
     """
-    found = False
-    for relation in dataset:
-        for template in ranking.chosen_templates(relation, templates):
-            for row in _rows(filler, relation, template):
-                found = True
-                yield row
-    if not found:
-        raise UserError(
-            f"{dataset.name} has no answer that is one token of {filler.model.vocabulary!r}: none "
-            "can be filled in; rank them instead."
-        )
+    rows = (
+        row
+        for relation in dataset
+        for template in ranking.chosen_templates(relation, templates)
+        for row in _rows(filler, relation, template)
+    )
+    return not_empty(
+        rows,
+        f"{dataset.name} has no answer that is one token of {filler.model.vocabulary!r}: none can "
+        "be filled in; rank them instead.",
+    )
 
 
 def measure(rows: Sequence[dict]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ckl_jax.data.facts.probe import SCORES, Probe
 from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.prepare import describe, encoded, make_task
-from ckl_jax.errors import UserError, refuse_unknown
+from ckl_jax.errors import UserError, not_empty, refuse_unknown
 from ckl_jax.files import read_json
 
 TRAIN, DEV = "train", "dev"
@@ -128,17 +128,13 @@ def read_kilt(path: str | os.PathLike) -> Iterator[KiltRecord]:
       UserError: the file cannot be read or has no records, or one lacks its id, its input or an
         answer; file, line and field are in the message.
     """
-    yield from (record for _, record in _located(path))
+    return (record for _, record in _located(path))
 
 
 def _located(path: str | os.PathLike) -> Iterator[tuple[str, KiltRecord]]:
     """As `read_kilt`, each record with its file and line."""
-    empty = True
-    for where, row in numbered_values(path):
-        empty = False
-        yield where, _record(row, where)
-    if empty:
-        raise UserError(f"{os.fspath(path)} has no records.")
+    rows = not_empty(numbered_values(path), f"{os.fspath(path)} has no records.")
+    return ((where, _record(row, where)) for where, row in rows)
 
 
 def read_dev(folder: str | os.PathLike, probe: str | KiltSet) -> list[KiltRecord]:
