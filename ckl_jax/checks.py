@@ -243,7 +243,7 @@ def _fits(value: Any, kind: Any) -> bool:
         case tuple():
             return any(_fits(value, each) for each in kind)
     if isinstance(value, bool):  # which Python counts as a number
-        return kind is bool
+        return bool in (kind, *typing.get_args(kind))
     return isinstance(value, kind)
 
 

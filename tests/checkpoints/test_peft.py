@@ -111,7 +111,7 @@ def change(folder, **settings):
         ({"fan_in_fan_out": True}, "for GPT-2 alone"),
         ({"r": None}, "the field 'r' has the value None; let PEFT"),
         ({"r": 0}, "adapter_config.json: 'r' is 0; give 1 or more"),
-        ({"r": True}, "'r' is True; give a whole number"),
+        ({"r": True}, "the field 'r' has the value True; let PEFT"),
         ({"r": 10**30}, "'r' is 10+; give 2,147,483,647 or less"),
         ({"r": [2]}, r"the field 'r' has the value \[2\]"),
         ({"lora_alpha": "x"}, "'lora_alpha' has the value 'x'"),

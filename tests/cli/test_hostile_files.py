@@ -13,6 +13,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
@@ -249,7 +250,10 @@ def test_a_model_that_cannot_be(changed, told, golden, tmp_path, capsys):
     else:
         weights = load_file(model / "model.safetensors")
         changed(weights)
-        save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+        try:
+            save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+        except SafetensorError:
+            pytest.skip("this version of safetensors writes no complex numbers")
     argv = ["import-hf", "--model", str(model), "--out", str(tmp_path / "out"), *more]
     assert told in refused(capsys, argv)
     assert not (tmp_path / "out").exists()
