@@ -141,7 +141,8 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     if reason := check(path, name):
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {reason}; {REMEDY}")
     value = parse_json((path / name).read_bytes(), ANY_NUMBER)
-    recorded = {k: kind for k, kind in _KINDS[item].items() if k in value}
+    there = value if isinstance(value, dict) else ()
+    recorded = {name: kind for name, kind in _KINDS[item].items() if name in there}
     try:
         checks.require_fields(name, value, recorded, REMEDY.rstrip("."))
     except UserError as e:

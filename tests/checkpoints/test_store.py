@@ -535,6 +535,9 @@ def test_an_item_of_another_type_is_damage(tmp_path, state, item, field, value):
     with pytest.raises(store.UnreadableCheckpoint, match=said) as e:
         restore.read_json_item(epath.Path(tmp_path / "checkpoint_1"), item)
     assert len(str(e.value)) < 300 + len(str(tmp_path))
+    file.write_text("3")
+    with pytest.raises(store.UnreadableCheckpoint, match=f"damaged: its file {item}/metadata"):
+        restore.read_json_item(epath.Path(tmp_path / "checkpoint_1"), item)
 
 
 @pytest.mark.parametrize("value", [-1, "x", "3"])
