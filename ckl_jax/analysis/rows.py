@@ -136,7 +136,8 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
 
     def column(name: str, default: float = 0) -> np.ndarray:
         try:
-            return np.array([row.get(name, default) for row in rows], dtype=np.float64)
+            found = (row.get(name) for row in rows)
+            return np.array([default if x is None else x for x in found], dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as e:
             said = f"{path}: {name!r} of a row of {probe.name} is not a number ({e})"
             raise UserError(f"{said}; run the probes again.") from e

@@ -93,6 +93,12 @@ def test_a_bad_row_is_named(tmp_path, change, message):
         list(read_rows(path))
 
 
+def test_what_is_null_is_as_if_it_were_not_there():
+    rows = make_rows("vanilla", (0.5,) * 5, step=1, epoch=1, sizes={"new_lama": 3})
+    found = as_columns([*rows[:2], {**rows[2], "hit_rank": None, "beams": None, "relation": None}])
+    assert (found.hit_rank[2], found.beams[2], found.relations[2]) == (0, 1, "")
+
+
 def test_a_number_beyond_all_numbers_is_named(tmp_path):
     rows = make_rows("vanilla", (0.5,) * 5, step=1, epoch=1, sizes={"new_lama": 3})
     with pytest.raises(UserError, match="rows: 'em' of a row of new_lama is not a number"):

@@ -465,7 +465,7 @@ def test_a_field_that_is_gone_or_another_is_said(command, world, tmp_path, monke
                     cases.setdefault((*kind, str(new)), (name, file, i, new))
     cases = list(cases.values())
     with undrawn():
-        for name, file, i, new in random.Random(0).sample(cases, min(len(cases), 150)):
+        for name, file, i, new in random.Random(0).sample(cases, min(len(cases), 60)):
             shutil.rmtree(tmp_path / "case", ignore_errors=True)
             place = tmp_path / "case" / world[name].name
             place.parent.mkdir()
