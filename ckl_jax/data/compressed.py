@@ -186,7 +186,8 @@ def text_lines(path: str | os.PathLike) -> Iterator[str]:
     A byte order mark, with which some editors begin a file, is not part of the text.
 
     Raises:
-      UserError: the file cannot be read, is not UTF-8, or a line has more than `RECORD_BYTES`.
+      UserError: the file cannot be read, is not UTF-8, or a line has more than `RECORD_BYTES`
+        characters.
     """
     with os_errors(path, "read"):
         raw = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")

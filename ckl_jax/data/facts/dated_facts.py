@@ -191,10 +191,11 @@ def _snapshots(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
             raise UserError(f"{where}: {day!r} in 'objects' is not of the form YYYY-MM-DD.")
         check_date(day, where)
         for pair in objects if isinstance(objects, list) else [None]:
-            pair = pair if isinstance(pair, list) and len(pair) == 2 else [None]
-            if not all(isinstance(v, str) and v.strip() for v in pair):
-                raise UserError(f"{where}: 'objects' at {day} is not [[id, name], ...].")
-            seen.setdefault((pair[0], _clean(pair[1])), []).append(day)
+            match pair:
+                case [str(object_id), str(name)] if object_id.strip() and name.strip():
+                    seen.setdefault((object_id, _clean(name)), []).append(day)
+                case _:
+                    raise UserError(f"{where}: 'objects' at {day} is not [[id, name], ...].")
     key = _id(row, "subject_id", where)
     for (object_id, name), days in seen.items():
         yield DatedFact(subject, relation, name, key, object_id, seen=tuple(days), where=where)

@@ -6,7 +6,6 @@
 
 import calendar
 import collections
-import contextlib
 import dataclasses
 import datetime
 import functools
@@ -56,10 +55,11 @@ def within(date: str) -> tuple[str, str]:
 
 def check_date(date: Any, where: str) -> str:
     """Returns a term's date, YYYY-MM-DD (or with 00, or cut); raises `UserError` for others."""
-    first = None
-    with contextlib.suppress(ValueError):
-        first = isinstance(date, str) and datetime.date.fromisoformat(within(date)[0])
-    if date and not first:
+    try:
+        is_date = isinstance(date, str) and bool(datetime.date.fromisoformat(within(date)[0]))
+    except ValueError:
+        is_date = False
+    if date and not is_date:
         raise UserError(f"{where}: {str(date)[:40]!r} is not of the form YYYY-MM-DD.")
     return date
 

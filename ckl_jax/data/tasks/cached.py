@@ -109,7 +109,7 @@ def write_cached(
       UserError: there are no rows, or the folder cannot be written.
     """
     directory = Path(directory)
-    dtype = np.dtype(_DTYPES[vocab_size > 2**16])
+    dtype = np.dtype(_DTYPES[0] if vocab_size <= 2**16 else _DTYPES[1])
     with parents_of(directory):
         with os_errors(directory):
             work = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
