@@ -72,7 +72,8 @@ def read_dated_qa(
         try:
             question, beginning = FORMS[form](row)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as e:
-            raise UserError(f"{where}: not a line of {form} ({e!r}).") from e
+            reason = f"it has no {e}" if isinstance(e, KeyError) else f"{type(e).__name__}: {e}"
+            raise UserError(f"{where}: not a line of {form} ({reason}).") from e
         texts = question.id, question.question, question.date, *question.answers
         if not question.answers or not all(isinstance(t, str) and t.strip() for t in texts):
             raise UserError(f"{where}: id, question, date, answers must be text; remove the line.")

@@ -100,7 +100,7 @@ def test_templama_as_its_script_writes_it_compressed_and_by_year(tmp_path, capsy
         ("realtimeqa", {"question_date": 2022}, "not a line of realtimeqa (AttributeError"),
         ("realtimeqa", {"question_sentence": ""}, "must be text; remove the line"),
         ("realtimeqa", {"choices": ["a", "None of the above"]}, "give the file without '_nota'"),
-        ("templama", None, "not a line of templama (KeyError('answer'))"),
+        ("templama", None, "not a line of templama (it has no 'answer')"),
     ],
 )
 def test_another_line_is_one_sentence(tmp_path, capsys, form, change, message):
