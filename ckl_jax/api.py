@@ -238,6 +238,9 @@ class Plots:
     def __init__(self, runs: Any = (), staleness: Any = None):
         self._runs, self._staleness = runs, staleness
 
+    def __repr__(self) -> str:
+        return f"Plots({self._staleness or self._runs!r})"
+
     @functools.cached_property
     def _study(self) -> "Study":
         return _study(self._runs)

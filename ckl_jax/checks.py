@@ -89,7 +89,7 @@ def require_names(choices: Iterable[str] = (), empty: bool = False, **values: An
                 refuse_unknown(entry, choices, f"{name} has {entry!r}, which is none of")
 
 
-def require_choice(choices: Iterable[str], **values: Any) -> None:
+def require_choice(choices: Iterable[str | None], **values: Any) -> None:
     """Raises `UserError` unless each of `values` is one of `choices`."""
     choices = list(choices)
     for name, value in values.items():

@@ -67,7 +67,7 @@ def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
 
     names = [gin_files] if isinstance(gin_files, str) else list(gin_files)
     bound = {b.name: b.value for b in gin_config.read(names).scan.bindings}
-    folder = {**bound, **macros}.get("MODEL_DIR")
+    folder: Any = {**bound, **macros}.get("MODEL_DIR")
     checks.require_text(MODEL_DIR=folder)
     values = subprocess_runs.as_gin({"MODEL_DIR": folder, **macros})
     checks.require_literals("train", values)

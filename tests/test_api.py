@@ -109,6 +109,7 @@ def test_staleness_is_a_table_and_a_curve():
     line = found.plot.staleness().get_lines()[0]
     assert line.get_label() == "stale" and list(line.get_ydata()) == [1.0, 3.0]
     assert "<table" in found._repr_html_() and repr(found) == "Staleness(stale)"
+    assert repr(found.plot) == "Plots(Staleness(stale))"
 
 
 def test_the_months_of_two_years_leave_room_for_each_other():

@@ -65,6 +65,10 @@ class Relation:
     instances: tuple[Instance, ...]
     info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.answer_labels):,} options, {len(self.instances):,} instances"
+        return f"Relation({self.code!r}, {len(self.templates)} templates, {sizes})"
+
     @property
     def cardinality(self) -> str:
         """Whether an option answers several instances; the metadata take precedence."""
@@ -293,7 +297,7 @@ def _relation(folder: Path, table: Path, code: str, metadata: Mapping, extra: Ma
     rows = list(_lines(table))
     if not rows:
         raise UserError(f"{table} is empty; add instances or remove the file.")
-    if ids is None:
+    if ids is None or labels is None:
         ids, labels = _space_of(rows)
     return Relation(
         code,

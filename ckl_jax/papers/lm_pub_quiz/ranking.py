@@ -53,6 +53,9 @@ class Evaluator:
     conditional_score: bool = False
     on_mesh: Callable[[], AbstractContextManager] = contextlib.nullcontext
 
+    def __repr__(self) -> str:
+        return f"Evaluator({self.model_name!r}, {type(self.scorer).__name__})"
+
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any = None, **settings: Any) -> "Evaluator":
         """The evaluator of a model; see `opening.open_model`, and `settings.Scoring`."""
@@ -135,7 +138,7 @@ class Evaluator:
         for relation in dataset:
             chosen_templates(relation, template_index)
         results = DatasetResults(dataset.name, fmt=fmt)
-        known = dict.fromkeys(("parameters", "configuration"))
+        known: dict[str, Any] = dict.fromkeys(("parameters", "configuration"))
         if save_path is not None:
             with os_errors(save_path):  # before anything is scored, which can take minutes
                 Path(save_path).mkdir(parents=True, exist_ok=True)
@@ -238,7 +241,7 @@ class Evaluator:
         self, found: TokenScores, part: Sequence[Statement], options: int
     ) -> list[dict[str, Any]]:
         """Token scores and roles, a row for each `options` statements."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for i, statement in enumerate(part):
             if i % options == 0:
                 rows.append({name: [] for name in _RAW})

@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import ANY_NUMBER, as_json, read_json_object, refuse_existing, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 
+if TYPE_CHECKING:
+    import pandas
+
 METADATA = "metadata_results.json"
 # Of the dataset as a whole, and by relation.
 _DEVELOPMENT = ("metadata.json", "metadata_relations.json")
@@ -32,8 +35,8 @@ _SPACE = ("answer_space_labels", "answer_space_ids")
 # Columns that only results with token scores have, each a list with an entry for each option.
 _RAW = ("tokens", "sub_indices", "obj_indices", "template_indices")
 # What says when, or follows from the rest: not a difference of settings.
-_VARIES = (*_SPACE, "metric_values", "time_start", "time_end", "num_original_instances")
-_VARIES += ("relation_info", "ckl_jax_version", "dataset_path", "model_family", "num_params")
+_VARIES = {*_SPACE, "metric_values", "time_start", "time_end", "num_original_instances"}
+_VARIES |= {"relation_info", "ckl_jax_version", "dataset_path", "model_family", "num_params"}
 # What fields of metadata and of rows are, where they are given.
 _DIGESTS, _NAME = ("parameters", "configuration"), ("model_name_or_path",)  # of a model
 _METADATA_KINDS = {"relation_info": dict, "metric_values": dict, "templates": [str]}
@@ -77,7 +80,7 @@ class RelationResult:
         return self.metadata.get("relation_info") or {}
 
     @property
-    def instance_table(self) -> Any:
+    def instance_table(self) -> "pandas.DataFrame":
         """The rows with their scores as a pandas DataFrame, by LM-PUB-QUIZ's name."""
         import pandas
 
@@ -93,9 +96,8 @@ class RelationResult:
         """The same with one score an option: the sum or mean of its token scores."""
         if not self.is_raw:
             return self
-        reduce = {"sum": np.sum, "mean": np.mean}.get(reduction)
-        if reduce is None:
-            raise UserError(f"reduction is {reduction!r}; choose from sum, mean.")
+        checks.require_choice(("sum", "mean"), reduction=reduction)
+        reduce = np.sum if reduction == "sum" else np.mean
         # Of float64 values (JSON's), so the sum is in double precision, as in `ranking._reduced`.
         scores = [[float(reduce(np.asarray(option))) for option in row] for row in self.scores]
         # Token roles mean nothing without the tokens' scores.
@@ -116,9 +118,9 @@ class RelationResult:
             raise UserError(f"{self.code} has no row {wrong[0]}; it has {len(self.table)}.")
         table = [dict(self.table[i]) for i in indices]
         scores = [self.scores[i] for i in indices]
+        as_scores = list if self.is_raw else np.array
         if keep_answer_space:
-            scores = scores if self.is_raw else np.array(scores)
-            return dataclasses.replace(self, table=table, scores=scores)
+            return dataclasses.replace(self, table=table, scores=as_scores(scores))
         # The order in which answers first appear, which is LM-PUB-QUIZ's rule for a dataset's
         # subset too.
         kept = list(dict.fromkeys(row["answer_idx"] for row in table))
@@ -126,12 +128,11 @@ class RelationResult:
             # Renumbered, because the right option's column has moved.
             row["answer_idx"] = kept.index(row["answer_idx"])
             row |= {name: [row[name][i] for i in kept] for name in _RAW if name in row}
-        scores = [[s[i] for i in kept] for s in scores]
-        scores = scores if self.is_raw else np.array(scores)
+        options = as_scores([[s[i] for i in kept] for s in scores])
         space = {
             name: [self.metadata[name][i] for i in kept] for name in _SPACE if name in self.metadata
         }
-        return RelationResult(self.code, table, scores, {**self.metadata, **space})
+        return RelationResult(self.code, table, options, {**self.metadata, **space})
 
     @property
     def support(self) -> int:
@@ -313,7 +314,7 @@ class DatasetResults:
             _refuse_other_models(self.path, held, settings)
             return False
         old = self.relations[code].metadata
-        for key in sorted(settings.keys() - set(_VARIES)):
+        for key in sorted(settings.keys() - _VARIES):
             # Compared as JSON: a tuple of templates comes back as a list.
             if as_json(old.get(key)) != as_json(settings[key]):
                 was = _CHANGED.get(
@@ -388,7 +389,7 @@ class DatasetResults:
         several = [result.metadata for result in self]
         return {k: v for k, v in several[0].items() if all(m.get(k) == v for m in several)}
 
-    def joined_instance_table(self) -> Any:
+    def joined_instance_table(self) -> "pandas.DataFrame":
         """The rows of all relations as a pandas DataFrame, by relation and number."""
         import pandas
 
@@ -437,7 +438,7 @@ class DatasetResults:
             groups = {code: r.groups(accumulate) for code, r in self.relations.items()}
         return metrics.accumulate(values, support, groups, divide_support)
 
-    def scores(self, by: str | None = None) -> Any:
+    def scores(self, by: str | None = None) -> "pandas.DataFrame":
         """Accuracies as a pandas DataFrame, a row for each group, or for each relation.
 
         Args:
@@ -455,7 +456,8 @@ class DatasetResults:
     def _repr_html_(self) -> str:
         from markupsafe import escape
 
-        return f"<p>{escape(repr(self))}</p>{self.scores()._repr_html_()}"
+        table = self.scores()._repr_html_()  # type: ignore[operator]
+        return f"<p>{escape(repr(self))}</p>{table}"
 
     def __getitem__(self, code: str) -> RelationResult:
         return self.relations[code]

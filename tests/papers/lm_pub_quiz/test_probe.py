@@ -173,8 +173,10 @@ def test_scores_of_earlier_parameters_are_refused_in_python_too(golden, tmp_path
     with pytest.raises(UserError, match="P1 scored by other parameters of the model"):
         Evaluator(scorer).evaluate_dataset(dataset, 0, save_path=tmp_path)
     assert np.abs(Evaluator(scorer).evaluate_dataset(dataset, 0)["P1"].scores).sum() > 0
-    stored = DatasetResults.from_path(tmp_path)["P1"].scores
-    np.testing.assert_allclose(stored, first["P1"].scores, atol=1e-6)
+    stored = DatasetResults.from_path(tmp_path)
+    np.testing.assert_allclose(stored["P1"].scores, first["P1"].scores, atol=1e-6)
+    shown = [Evaluator(scorer), dataset, dataset["P1"], stored, stored["P1"]]  # in a notebook
+    assert all(len(repr(x)) < 90 and repr(x).startswith(f"{type(x).__name__}('") for x in shown)
 
 
 @pytest.mark.parametrize(
