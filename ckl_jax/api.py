@@ -100,6 +100,7 @@ class Model:
             scorer = self._evaluator.scorer
             return answer(scorer.model, scorer.params, text, length, beams)
 
+    @checks.typed
     def log_prob(self, text: str) -> float:
         """The log probability of a text, in nats; of a decoder without BOS, from its 2nd token."""
         return self._evaluator.evaluate_item("[Y]", [text], capitalize=False)[0]
@@ -121,13 +122,15 @@ class Model:
         from ckl_jax.data.facts.ckl_files import BLANK, normalize_blank
         from ckl_jax.data.facts.relational import Relation
 
+        if isinstance(answers, str):
+            known = "a list of two or more, or a relation, such as Dataset.from_name('BEAR')['P36']"
+            raise UserError(f"answers is {answers!r}; give {known}.")
         if isinstance(answers, Relation):
             statement, subject = answers.templates[0], question
             options, capitalize = list(answers.answer_labels), True
         else:
-            listed = isinstance(answers, Iterable) and not isinstance(answers, str)
             statement, subject = normalize_blank(question, "rank()").replace(BLANK, "[Y]"), ""
-            options, capitalize = list(answers) if listed else [], False
+            options, capitalize = list(answers) if isinstance(answers, Iterable) else [], False
         if len(options) < 2:
             raise UserError("Give a list of two answers or more to choose from, or a relation.")
         sums = self._evaluator.evaluate_item(statement, options, subject, capitalize=capitalize)
@@ -366,6 +369,9 @@ class Intervals:
 
     def __repr__(self) -> str:
         return f"Intervals({str(self.path)!r}, {len(self.runs)} updates)"
+
+    def _repr_html_(self) -> str:
+        return _html(self, self.matrix() if (self.path / "tables.json").is_file() else None)
 
 
 class Update:

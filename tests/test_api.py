@@ -198,7 +198,7 @@ def test_a_run_may_stand_for_its_folder(demo):
 def test_what_no_model_can_read_is_refused(llama):
     model = ckl.Model(llama)
     for text in ("", " ", "\ud83d", 5):
-        with pytest.raises(ckl.UserError, match="is no text|half of a surrogate pair|give Seq"):
+        with pytest.raises(ckl.UserError, match="is no text|half of a surrogate pair|give str"):
             model.log_prob(text)
         with pytest.raises(ckl.UserError):
             model.rank("Rome is a city in ____.", ["Italy", text])
@@ -246,6 +246,10 @@ def test_a_model_ranks_as_it_scores(llama):
     for question, answers in pairs:
         with pytest.raises(ckl.UserError):
             model.rank(question, answers)
+    with pytest.raises(ckl.UserError, match=r"answers is 'P36'; give .* Dataset.from_name"):
+        model.rank("Malta", "P36")
+    with pytest.raises(ckl.UserError, match="text of log_prob"):
+        model.log_prob(["a b"])
     facts = (Instance("Q1", "Rome", 0),)
     relation = Relation(
         "P17", ("[X] is a city in [Y].",), ("a", "b", "c"), tuple(table.answer), facts

@@ -390,6 +390,8 @@ def _why_no_rows(path: Path) -> str:
         return f"has no probes of its own, but those of `t5x eval`; give {path / EVAL}."
     if probed:
         return f"is not a run but holds some; give one of them: {names}."
+    if not (path / "config.gin").is_file() and not any(path.glob("checkpoint_*")):
+        return "is not a run: it has no config.gin and no checkpoint; give a run's MODEL_DIR."
     if (path / "summary.json").is_file():
         return (
             "was trained without probes; put them with `t5x eval` (the run's gin files with its "

@@ -151,6 +151,9 @@ def test_a_folder_without_rows_is_explained(demo, tmp_path):
 def test_missing_and_broken_files_are_errors(tmp_path):
     with pytest.raises(UserError, match="No folder"):
         Run.open(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="is not a run: it has no config.gin"):
+        Run.open(tmp_path)
+    (tmp_path / "config.gin").touch()
     with pytest.raises(UserError, match="has no probes"):
         Run.open(tmp_path)
     folder = make_run(tmp_path, "lora", sizes={"new_lama": 3})

@@ -97,6 +97,7 @@ def test_a_report_of_all_forms(root, capsys):
     columns = ["method", "model", "facts_of", "perplexity"]
     csv_rows = [[*(r[c] for c in columns[:3]), float(r["perplexity"])] for r in rows]
     assert opened.matrix()[columns].values.tolist() == csv_rows
+    assert "<table" in opened._repr_html_()
     assert list(opened.runs[INTERVALS[0], "lora"].metrics().columns) == []
     lines = (root / "tables.md").read_text().splitlines()
     assert "| Diff | 100 | 200 | 3 | 2 |" in lines
