@@ -88,6 +88,10 @@ def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Ex
 
 _PER_KIND = 2  # examples of a probe
 _MOST_FACTS = 4000  # of a page of some 3 MB
+_GROUPS = {
+    "frequency": "frequency: how often the training text states the fact.",
+    "reviewed": "reviewed: whether the fact stands in the text that Mix-Review and replay reread.",
+}
 _SHOWN = 40  # relations of a table
 _AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
 
@@ -152,9 +156,12 @@ def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sec
         for probe, corpora in found.items()
         for corpus, mine in corpora.items()
     ]
+    texts = " d0 is the text of the Initial model, d1 the new text."
     note = (
         "Exact: items whose filled statement stands in the text word by word. Last columns: "
         "percent of the items by the greatest fraction of their trigrams that one text has."
+        + texts
+        * any("d1" in corpora for corpora in found.values())
         if rows
         else "The overlap with training text was not measured: `ckl data overlap` does so."
     )
@@ -176,7 +183,9 @@ def grouped(study: Study, of: str) -> Section:
             for name, n, scores in table(study, probe)
         ]
         tables.append(Section(f"{record.long}, EM", headers, rows))
-    return Section(f"Scores by {head.lower()}", sections=tables, anchor=of)
+    shown = " ".join(str(row[0]) for part in tables for row in part.rows)
+    notes = [text for name, text in _GROUPS.items() if f"{name}:" in shown]
+    return Section(f"Scores by {head.lower()}", notes=notes, sections=tables, anchor=of)
 
 
 def relation_table(study: Study, probe: str) -> list[tuple]:

@@ -15,6 +15,11 @@ from ckl_jax.errors import refuse_unknown
 from ckl_jax.probes.forgetting import fuar
 
 ALPHA = 0.05
+_MEANINGS = {
+    "em": "EM is exact match of the answer.",
+    "f1": "F1 weighs the words of the answer that are found against those too many.",
+    "score": "Each data set of KILT has its own metric.",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,8 +323,8 @@ def _legend(table: dict[str, Any]) -> str:
         f"Scores in percent ({table['metric'].upper()}); below them, 95 % intervals of a bootstrap "
         f"over items ({table['bootstrap']['samples']} samples): they say how far the choice of "
         "items matters, not how far the random seed does.",
-        "EM is exact match of the answer. Bold is best of its column, underlined second "
-        "best. Trainable and Total are parameters; TFLOP and CPU s (seconds) are of the training.",
+        f"{_MEANINGS[table['metric']]} Bold is best of its column, underlined second best. "
+        "Trainable and Total are parameters; TFLOP and CPU s (seconds) are of the training.",
     ]
     if table["baseline"]:
         test = "exact McNemar test" if table["metric"] == "em" else "paired bootstrap"

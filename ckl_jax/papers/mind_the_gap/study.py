@@ -44,6 +44,13 @@ _OF_EVALUATIONS = ("CHECKPOINT_PATH", "EVAL_OUTPUT_DIR", "MASK", "PAST_TASKS", "
 _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
 _LEARNED = ("train", _VALIDATION)
 UNTIL = "until_{}"  # a model by its cut-off
+_NAMES = (
+    f"{STALE} is trained on text from before the test documents, {CONTROL} on as much of all dates."
+)
+_UPDATED = (
+    f" {STALE} + all, + bias and the like learn from each test document once it is scored, by the "
+    "weights that they name (dynamic evaluation)."
+)
 _WIDER = 5, 4  # the paper's 448M model has 1280 dimensions, its 287M model 1024
 
 
@@ -60,7 +67,8 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         parts = [cutoffs_section(gap)] if gap.cutoffs else []
         parts += [test_years_section(gap)] if gap.shifted_years else []
         parts.append(run_summary.section(gap.root))
-        return study.done(write_report(comparison(gap, rates), gap.root, *parts))
+        names = _NAMES + _UPDATED * bool(rates)
+        return study.done(write_report(comparison(gap, rates), gap.root, *parts, names=names))
 
 
 def opened(gap: Gap) -> AbstractContextManager[studies.Study]:

@@ -13,7 +13,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
 from ckl_jax.papers.lm_pub_quiz.analysis import by_date, comparison
-from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 
 _MOST_ROWS = 4000  # of a page
 
@@ -177,20 +177,39 @@ def _write_page(
     headers = ["Model", "Parameters", "Accuracy", "± over templates", "Rows", "Consistency"]
     headers += ["Right in every template", "Confidence", "Calibration error"]
     parts = [Section("Scores", headers, rows, _NOTES, anchor="scores")]
+    names = {result.code: Cell(result.code, _statement(result)) for result in models[first]}
     titles = {"overall": "Differences", "domains": "By domain", "relations": "By relation"}
     parts += [
-        _tests_section(titles[kind], tests[kind], first, kind) for kind in tests if tests[kind]
+        _tests_section(titles[kind], tests[kind], first, kind, names)
+        for kind in tests
+        if tests[kind]
     ]
     tables = {"popularity": _popularity_table(found["popularity"])} if "popularity" in drawn else {}
     for name, image in drawn.items():
         title = name.replace("bias_", "bias of ").replace("_", " ")
         look = {"png": image, "anchor": name, **tables.get(name, {})}
         parts.append(Section(title[0].upper() + title[1:], **look))
-    lead = [f"{name}: {x['sentence']}." for name, x in scores.items()]
+    lead = [_asked(models[first])]
+    lead += [f"{name}: {x['sentence']}." for name, x in scores.items()]
     lead += [f"{told}." for told in comparison.sentences(tests["overall"], first)]
     lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
     lead += [f"Compared on common rows alone: {found['coverage']}."] if found["coverage"] else []
     sections.write_page(path, "What models know, by ranking", [*parts, _all_rows(models)], lead)
+
+
+def _asked(results: DatasetResults) -> str:
+    """What the first rows of two relations ask."""
+    shown = []
+    for result in itertools.islice(results, 2):
+        row, text = result.table[0], _statement(result)
+        of, answer = len(result.answer_space), result.answer_space[row["answer_idx"]]
+        shown.append(f"“{text.replace('[X]', row['sub_label'])}” ({answer}, of {of:,} answers)")
+    return f"What is asked, for example: {'; '.join(shown)}."
+
+
+def _statement(result: RelationResult) -> str:
+    """The first template of a relation, with ____ for the answer; its code where none is known."""
+    return (result.metadata.get("templates") or [result.code])[0].replace("[Y]", "____")
 
 
 _NOTES = (
@@ -203,10 +222,16 @@ _NOTES = (
 )
 
 
-def _tests_section(title: str, tests: list[dict[str, Any]], first: str, anchor: str) -> Section:
+def _tests_section(
+    title: str,
+    tests: list[dict[str, Any]],
+    first: str,
+    anchor: str,
+    names: Mapping[str, Cell],
+) -> Section:
     form, group = "{:+.2f}".format, title.removeprefix("By ").capitalize()
     rows = [
-        [t["group"].replace("_", " "), t["model"], t["first"], t["accuracy"]]
+        [names.get(t["group"], t["group"].replace("_", " ")), t["model"], t["first"], t["accuracy"]]
         + [sections.estimate(t, form, " to ", "difference", mark="*" * (t["p_holm"] < 0.05))]
         + [t["better"], t["worse"], t["instances"], f"{t['p']:.2g}", f"{t['p_holm']:.2g}"]
         for t in tests

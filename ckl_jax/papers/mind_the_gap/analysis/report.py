@@ -23,7 +23,8 @@ _SHOWN_WORDS = 40
 _SHOWN_LETTERS = 40  # of a word, which may be a long address
 _LEGEND = (
     "Perplexity of words (not of tokens, of which each model has its own). Below a number the 95 % "
-    "interval of a bootstrap over documents, which says nothing on the choice of the seed."
+    "interval of a bootstrap over documents, which says nothing on the choice of the seed. Under "
+    "stale: percent below the perplexity of the stale model, the first."
 )
 _SLOPES = (
     "The line through the monthly values; its interval is of the bootstrap over documents, p of "
@@ -32,11 +33,12 @@ _SLOPES = (
 )
 
 
-def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path:
+def write_report(study: StalenessStudy, out: str | Path, *more: Section, names: str = "") -> Path:
     """Computes everything and writes results.json, tables.md, report.html and figures.
 
     Args:
       *more: further sections of the page.
+      names: a sentence on what the models' names mean.
 
     Returns:
       The path of the page.
@@ -57,9 +59,11 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     cutoffs, warning = cutoff_sentences(results), few_documents(results)
     lead = [
         headline(results),
+        names,
         f"{labels.count(len(results['months']), 'model')} against {against}, on "
         f"{sum(stale['documents']):,.0f} documents of {stale['labels'][0]} to "
         f"{stale['labels'][-1]}; {results['words'][ALL]:,.0f} words.",
+        _new_words(results),
         *cutoffs,
         warning,
     ]
@@ -73,6 +77,16 @@ def write_report(study: StalenessStudy, out: str | Path, *more: Section) -> Path
     for sentence in filter(None, (*cutoffs, warning)):
         print(sentence)
     return page
+
+
+def _new_words(results: Results) -> str:
+    """Two words that the stale model has hardly read, or ""."""
+    words = results["emerging"]["words"][:2] if "emerging" in results else []
+    shown = (
+        f"“{w['word']}” ({w['test']:,} times in the test documents, {w['train']:,} in training)"
+        for w in words
+    )
+    return f"New words, for example: {', '.join(shown)}." if words else ""
 
 
 def parts_of(results: Results, drawn: Mapping[str, Section]) -> dict[str, Section]:
@@ -108,7 +122,9 @@ def headline(results: Results) -> str:
     won = {n: x[ALL] for n, x in results["reduction"].items() if x[ALL]["low"] > 0}
     if won:
         best = max(won, key=lambda n: won[n]["value"])
-        sentences.append(f"{best} has a perplexity that is lower by {inline(won[best], '%')}.")
+        sentences.append(
+            f"The perplexity of {best} is lower than {name}'s by {inline(won[best], '%')}."
+        )
     return " ".join(sentences)
 
 
@@ -197,6 +213,7 @@ def _emerging(results: Results) -> Section:
         f"{settings['emerging_min_count']} in the test documents, and there at least "
         f"{settings['emerging_factor']:g} times as probable as in training. Of the different words "
         f"of a month, {100 * min(unseen):.1f} to {100 * max(unseen):.1f} % never occur in training."
+        " 1st, 2nd: the mention in a document; in memory: the model still saw the first."
     )
     words = [[w["word"], w["test"], w["train"]] for w in about["words"][:_SHOWN_WORDS]]
     below = Section("", ["Word", "Test", "Training"], words)

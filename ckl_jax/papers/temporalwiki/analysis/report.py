@@ -103,7 +103,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         "Light-tuning and proper nouns", sections=extra, anchor="extra_evaluations"
     )
     in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
-    measured = Path(root) / results.OVERLAP
+    measured, facts = Path(root) / results.OVERLAP, examples.section(study)
     sections = [
         _verdicts(Path(root) / promotion.VERDICT),
         scores,
@@ -116,12 +116,13 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         _facts(study, made["table_2"], made["table_7"]),
         overlap_section(read_json(measured) if measured.is_file() else {}),
         *map(drawn.get, ("relations", "types")),
-        examples.section(study),
+        facts,
         _settings(study),
     ]
     title = "What each update learned and forgot"
     # The page comes first: by it a report that was interrupted is known as this package's.
-    page = write_page(out / "report.html", title, sections, _lead(study, made["table_3"]))
+    lead = [*_lead(study, made["table_3"]), _asked(facts)]
+    page = write_page(out / "report.html", title, sections, lead)
     figures.save(drawn, out / "figures")
     write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
     write_json(out / "tables.json", {"intervals": study.intervals, **made})
@@ -356,6 +357,16 @@ def _lead(study: Study, three: Rows) -> list[str]:
         when = f"Perplexity after the update of {study.label(interval)} (lower is better)"
         found.append(f"{when}: {'; '.join(filter(None, both)) or 'not measured yet'}.")
     return found
+
+
+def _asked(facts: Section) -> str:
+    """What two of the probes ask."""
+    shown = (
+        f"“{fact.text} ____” ({fact.below}: {now.text}"
+        f"{f', before {before.text}' if before.text != now.text else ''})"
+        for fact, before, now, *_ in dict.fromkeys(map(tuple, (*facts.rows[:1], *facts.rows[-1:])))
+    )
+    return f"What probes ask, for example: {'; '.join(shown)}." if facts.rows else ""
 
 
 def _summary(three: Rows, interval: str, name: str) -> str:

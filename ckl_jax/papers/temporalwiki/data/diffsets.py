@@ -372,7 +372,9 @@ def finish(todo: Plan) -> dict[str, Any]:
 
 _DUMP = {"name": str, "date": str, "wiki": str}
 _MANIFEST = {
+    "format": int,
     "files": [str],
+    "records": {"*": int},
     "new": _DUMP,
     "old": (_DUMP, type(None)),  # of none, all pages are new
     "options": {
@@ -391,10 +393,15 @@ def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
     Raises:
       UserError: the folder holds no finished diffset, or it is damaged.
     """
+    there = 0
     for path in record_files(folder):
         for number, record in enumerate(files.read_jsonl(path), 1):
             checks.require_fields(f"{path}, record {number}", record, _RECORD, _DO)
+            there += 1
             yield record
+    if there != (known := sum(read_manifest(folder)["records"].values())):
+        what = f"the files of {folder} hold {there:,} records, manifest.json counts {known:,}"
+        raise UserError(f"{what}; {_DO}.")
 
 
 def record_files(folder: str | os.PathLike) -> list[Path]:
@@ -409,6 +416,8 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
     found = files.read_json(manifest)
     checks.require_fields(str(manifest), found, _MANIFEST, _DO)
+    if found["format"] != FORMAT:
+        raise UserError(f"{manifest} is of another version (format {found['format']}); {_DO}.")
     return found
 
 

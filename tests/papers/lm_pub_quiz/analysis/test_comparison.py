@@ -230,7 +230,8 @@ def test_accuracy_by_popularity_against_a_bootstrap_by_hand(tmp_path, capsys):
     (tmp_path / "views.json").write_text(json.dumps(popularity))
     assert ckl.main(argv) == 0
     assert (tmp_path / "out" / "popularity.png").is_file()
-    assert "0 to 2" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "0 to 2" in page and "What is asked, for example: " in page
 
     texts = ["S0 and s0 (s0); s11s, xs2", "s1"]  # each subject stands in both relations
     lines = (json.dumps({"text": text, "date": "2020-01-01"}) + "\n" for text in texts)

@@ -124,7 +124,7 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
     assert results["slopes"]["updated"]["paired"]["degrees"] == 4
     assert {p.name for p in out.iterdir()} >= {"report.html", "tables.md", "months.png"}
     page = (out / "report.html").read_text()
-    assert "zoom" in page and "By month" in page
+    assert "New words, for example: “zoom” (" in page and "By month" in page
     assert "Emerging new words" in capsys.readouterr().out
     titles = report.tables_of(results)
     assert list(titles) == [
@@ -137,7 +137,7 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
     assert [cell.text for cell in titles["The past"].rows[0]] == ["updated", "+2.50", "+2.50"]
     assert (out / "forgetting.png").exists()
     assert "The gap grows by" in report.headline(results)
-    assert "updated has a perplexity that is lower by" in report.headline(results)
+    assert "The perplexity of updated is lower than stale's by" in report.headline(results)
     assert "2 models against a control" in page
 
 

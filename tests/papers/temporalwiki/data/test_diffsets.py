@@ -280,8 +280,10 @@ def test_a_folder_of_sorted_dumps_is_begun_anew_with_unsorted(tmp_path):
 
 def test_a_damaged_diffset_is_named(tmp_path):
     dump = {"name": "simwiki.xml", "date": "20200601", "wiki": ""}
-    found = {"files": ["a.jsonl"], "new": dump, "old": None, "options": {"deletions": False}}
-    damaged = [("new", None), ("files", [7]), ("options", []), ("old", "x")]
+    found = {"format": 1, "files": ["a.jsonl"], "records": {"new": 2}, "new": dump, "old": None}
+    found["options"] = {"deletions": False}
+    damaged = [("format", None), ("records", {"new": "2"})]
+    damaged += [("new", None), ("files", [7]), ("options", []), ("old", "x")]
     damaged += [("old", dump | {"date": 1.5}), ("options", found["options"] | {"templates": True})]
     for name, value in damaged:
         (tmp_path / "manifest.json").write_text(json.dumps({**found, name: value}))
@@ -292,3 +294,10 @@ def test_a_damaged_diffset_is_named(tmp_path):
         (tmp_path / "a.jsonl").write_text(json.dumps(record))
         with pytest.raises(UserError, match="a.jsonl, record 1: .*make the diffset again"):
             list(read_records(tmp_path))
+    record = {"page_id": 1, "title": "", "kind": "new", "text": "A text."}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="hold 1 records, manifest.json counts 2; make the diffset"):
+        list(read_records(tmp_path))
+    (tmp_path / "manifest.json").write_text(json.dumps({**found, "format": 99}))
+    with pytest.raises(UserError, match=r"another version \(format 99\)"):
+        read_manifest(tmp_path)
