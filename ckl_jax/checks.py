@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import __version__
 from ckl_jax.errors import UserError, nearest, refuse_unknown
 
 LARGEST = 2**63 - 1  # that NumPy and files hold
@@ -211,6 +212,16 @@ def require_lengths_of(probes: Iterable[str], minimum: int, **values: Any) -> No
             if length is None:
                 raise UserError(f"{name}[{probe!r}] is None; give a whole number.")
             require_int(minimum, **{f"{name}[{probe!r}]": length})
+
+
+def refuse_newer(where: str, version: str | None) -> None:
+    """Raises `UserError` for what a newer version of this package wrote; None is of old ones."""
+    theirs, ours = (re.findall(r"\d{1,9}", v or "")[:2] for v in (version, __version__))
+    if [*map(int, theirs)] > [*map(int, ours)]:
+        raise UserError(
+            f"{where} was written by ckl_jax {version}, which is newer than this one "
+            f"({__version__}) and may mean something else by it; install that version."
+        )
 
 
 def require_fields(where: str, row: Mapping[str, Any], kinds: Mapping[str, Any], do: str) -> None:

@@ -148,6 +148,10 @@ def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
     assert "not probed" in repr(ckl.load(tmp_path / "unprobed"))
     with pytest.raises(ckl.UserError, match="has no probes"):
         ckl.load(tmp_path / "unprobed").scores()
+    newer = make_run(tmp_path, "lora") / "summary.json"
+    newer.write_text(json.dumps(json.loads(newer.read_text()) | {"ckl_jax": "9.0.1"}))
+    with pytest.raises(ckl.UserError, match="lora/summary.json was written by ckl_jax 9.0.1"):
+        ckl.load(newer.parent)
 
 
 @pytest.mark.parametrize(

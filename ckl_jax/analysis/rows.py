@@ -49,7 +49,7 @@ METRICS_FILE = "metrics.jsonl"
 _COUNTS = frozenset(
     "steps trainable_parameters total_parameters added_parameters matmul_flops_per_step".split()
 )
-_TEXTS = ("run", "method", "base_checkpoint", "base_digest")
+_TEXTS = ("ckl_jax", "run", "method", "base_checkpoint", "base_digest")
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 # What tables and the ledger show of an item; numbers become columns of `Scored`.
 _KEPT = frozenset(
@@ -416,6 +416,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
             checks.require_ints(0, **entries)
         elif name in _TEXTS and not isinstance(value, str | None):
             raise UserError(f"{name} of {path} is {value!r}, and no text.")
+    checks.refuse_newer(str(path), summary.get("ckl_jax"))
     return summary
 
 

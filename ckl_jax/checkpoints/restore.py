@@ -147,6 +147,7 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
         checks.require_fields(name, value, recorded, REMEDY.rstrip("."))
     except UserError as e:
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: its file {e}") from None
+    checks.refuse_newer(f"Checkpoint {path}", value.get("ckl_jax"))
     return value
 
 

@@ -51,7 +51,7 @@ def report(
         into = Path(out or folders[0].parent)
         refuse_foreign(into / "seeds.html", overwrite, "seeds.json", "seeds.md")
         _report_seeds(folders, into, acquired)
-        return {"out": into}
+        return {"out": into, **read_json(into / "seeds.json")}
     for folder in folders:
         if mind_the_gap.is_study(folder):
             raise UserError(
@@ -68,13 +68,13 @@ def report(
         refuse_foreign(into / "report.html", overwrite, "tables.json", "matrix.csv", "figures")
         page = temporalwiki.write_report(folders[0], into)
         print(page)
-        return {"report": page}
+        return {"report": page, "tables": read_json(into / "tables.json")}
     found = find_runs(folders)
     into = Path(out or found[0].parent)
     refuse_foreign(into / "report.html", overwrite, "table.json", "table.md", "figures")
     page = write_report(found, into, acquired=acquired)
     print(page)
-    return {"report": page}
+    return {"report": page, "tables": read_json(into / "table.json")}
 
 
 def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> None:

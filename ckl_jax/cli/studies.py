@@ -37,7 +37,7 @@ def demo(settings: Flat[Demo]) -> dict[str, Any]:
 
     data = str(Path(settings.data).absolute()) if settings.data else None
     report = job.run(dataclasses.replace(settings, data=data))
-    return {"report": report, "tables": read_json(report.parent / "table.json")}
+    return {"report": report, **_numbers(report.parent / "table.json")}
 
 
 def experiment(name: _Name, settings: Flat[Running], *, dry_run: bool = False) -> dict[str, Any]:
@@ -60,7 +60,13 @@ def experiment(name: _Name, settings: Flat[Running], *, dry_run: bool = False) -
         print("\n".join(job.describe(name, settings)))
         return {}
     with ProgressLine() as progress:
-        return {"report": job.run(name, settings, progress)}
+        report = job.run(name, settings, progress)
+    return {"report": report, **_numbers(report.with_suffix(".json"))}
+
+
+def _numbers(path: Path) -> dict[str, Any]:
+    """What a study wrote beside its page, where it did."""
+    return {"tables": read_json(path)} if path.is_file() else {}
 
 
 def _paper_of(words: Collection[str]) -> Experiments:
@@ -154,7 +160,9 @@ def temporalwiki(
 
         def run() -> int | tuple[int, dict[str, Any]]:
             verdicts = job.run(settings, progress, condition)
-            return decide(verdicts) if verdicts else 0
+            code, result = decide(verdicts) if verdicts else (0, {})
+            # There are none if there are too few facts.
+            return code, result | _numbers(Path(settings.out) / "tables.json")
 
         if watch is None:
             return run()
@@ -167,7 +175,7 @@ def mind_the_gap(settings: Flat[Gap]) -> dict[str, Any]:
 
     with ProgressLine() as progress:
         report = job.run(settings, progress)
-    return {"report": report}
+    return {"report": report, **_numbers(report.parent / "results.json")}
 
 
 def stream(settings: Flat[Stream]) -> dict[str, Any]:
@@ -175,4 +183,4 @@ def stream(settings: Flat[Stream]) -> dict[str, Any]:
     from ckl_jax.papers.lm_pub_quiz import knowledge_stream as job
 
     report = job.run(settings)
-    return {"report": report}
+    return {"report": report, **_numbers(report.with_suffix(".json"))}

@@ -6,8 +6,10 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+import types
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -40,9 +42,15 @@ class _Worker(multiprocessing.context.SpawnProcess):
     """A process that ignores Ctrl-C; the parent stops the pool."""
 
     def start(self) -> None:
-        # Inherited, so that no traceback of an interrupt is shown while Python starts in it.
-        with _deaf():
-            super().start()
+        # A worker would run a user's script again that has no `if __name__ == "__main__"`; tasks
+        # are functions of this package.
+        main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+        try:
+            # Inherited, so that no traceback of an interrupt is shown while Python starts in it.
+            with _deaf():
+                super().start()
+        finally:
+            sys.modules["__main__"] = main
 
 
 class _Context(multiprocessing.context.SpawnContext):

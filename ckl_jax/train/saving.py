@@ -157,6 +157,7 @@ class Saver:
             files.write_json(
                 Path(self._run.model_dir) / "summary.json",
                 {
+                    "ckl_jax": __version__,
                     **self._context,
                     "steps": step,
                     "epochs": run.epochs_done(step) if run.method.trains else 0,

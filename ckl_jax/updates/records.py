@@ -36,6 +36,8 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     """A JSON file of a registry; raises `UserError` if it is damaged."""
     found = files.read_json_object(folder / name)
     checks.require_fields(str(folder / name), found, _FIELDS[name], _DO)
+    if name == "registry.json":
+        checks.require_text(**{f"model of {folder / name}": found["model"]})
     if name == "verdict.json":
         checks.require_choice(gate.EXIT_CODES, **{f"verdict of {folder / name}": found["verdict"]})
     if name == "documents.json":

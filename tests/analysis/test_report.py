@@ -441,6 +441,8 @@ def test_the_command_line(demo, tmp_path, capsys):
     for _ in range(2):  # a report of ours may be written again
         assert ckl.main(["report", str(demo), "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip().endswith("report.html")
+    assert ckl.main(["report", str(demo), "--out", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tables"]["em"]["metric"] == "em"
     assert ckl.main(["ledger", str(demo / "lora"), "--limit", "1"]) == 0
     assert ckl.main(["report", str(tmp_path / "nowhere")]) == 2
     assert "No folder" in capsys.readouterr().err

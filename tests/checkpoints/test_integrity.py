@@ -212,6 +212,15 @@ def test_an_item_of_another_type_is_damage(tmp_path, state, item, field, value):
         restore.read_json_item(epath.Path(tmp_path / "checkpoint_1"), item)
 
 
+def test_a_newer_versions_checkpoint_is_told(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+    file = tmp_path / "checkpoint_1/metadata/metadata"
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | {"ckl_jax": "1.0"}))
+    with pytest.raises(UserError, match="checkpoint_1 was written by ckl_jax 1.0, which is newer"):
+        restore_params(tmp_path / "checkpoint_1")
+
+
 @pytest.mark.parametrize("value", [-1, "x", "3"])
 def test_a_sharding_that_is_none_is_damage(tmp_path, state, value):
     with CheckpointStore(tmp_path) as s:

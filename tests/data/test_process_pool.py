@@ -21,6 +21,19 @@ def test_ctrl_c_does_not_reach_a_worker_that_starts(capfd):
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this process is not left deaf"
 
 
+def test_workers_do_not_run_a_script_again(tmp_path):
+    script = tmp_path / "script.py"  # as a user writes one, without a guard
+    script.write_text(
+        "from ckl_jax.data.process_pool import processes\n"
+        "print('begun', flush=True)\n"
+        "with processes(2) as pool:\n"
+        "    print(list(pool.map(abs, [-1, 2])))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
+    assert done.stdout == "begun\n[1, 2]\n", done.stderr
+
+
 def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     (tmp_path / "slow.py").write_text(
         "import os, pathlib, time\n"
@@ -29,6 +42,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
         "    pathlib.Path(name).write_text(str(os.getpid()))\n"
         "    time.sleep(60)\n\n"
         "if __name__ == '__main__':\n"
+        "    from slow import task\n"
         "    with process_pool.processes(2) as pool:\n"
         "        process_pool.run_tasks(task, ['a', 'b'], pool, process_pool.no_progress, '')\n"
     )
