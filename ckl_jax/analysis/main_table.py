@@ -304,7 +304,9 @@ def section(table: dict[str, Any], **about: Any) -> Section:
         for row in table["rows"]
     ]
     wide = ["Trainable", "Total"]
-    headers = ["Method", *columns.values(), *wide, *COSTS]
+    items = {p: x["items"] for row in table["rows"] for p, x in row["scores"].items()}
+    scores = (t + (f", n = {items[c]:,}" if c in items else "") for c, t in columns.items())
+    headers = ["Method", *scores, *wide, *COSTS]
     return Section(headers=headers, rows=rows, notes=[_legend(table)], wide=wide, **about)
 
 

@@ -50,8 +50,7 @@ def report(
     if seeds:
         into = Path(out or folders[0].parent)
         refuse_foreign(into / "seeds.html", overwrite, "seeds.json", "seeds.md")
-        _report_seeds(folders, into, acquired)
-        return {"out": into, **read_json(into / "seeds.json")}
+        return {"out": into, **_report_seeds(folders, into, acquired)}
     for folder in folders:
         if mind_the_gap.is_study(folder):
             raise UserError(
@@ -77,7 +76,7 @@ def report(
     return {"report": page, "tables": read_json(into / "table.json")}
 
 
-def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> None:
+def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> dict[str, Any]:
     from ckl_jax.analysis.seeds import check_folders, compare_seeds, of_demos
     from ckl_jax.papers.ckl.analysis import experiment_seeds
     from ckl_jax.papers.ckl.analysis.experiment_tables import is_experiment
@@ -87,12 +86,14 @@ def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> 
     if any(map(is_experiment, folders)):
         check_folders(folders)
         print(experiment_seeds.write(folders, out)[-1])
-    elif any(map(mind_the_gap.is_study, folders)):
+        return {}
+    if any(map(mind_the_gap.is_study, folders)):
         print(compare_seeds(folders, out, mind_the_gap.summarize))
     elif any(map(temporalwiki.is_study, folders)):
         print(compare_seeds(folders, out, temporalwiki.summarize))
     else:
         print(compare_seeds(folders, out, functools.partial(of_demos, acquired=acquired)))
+    return read_json(out / "seeds.json")
 
 
 def ledger(

@@ -337,7 +337,7 @@ def test_probes_of_a_stranger_are_shown_as_their_records_say(tmp_path, capsys):
     assert table["probes"] == ["capitals", "invariant_lama", "mayors", "clubs", "teams"]
     assert table["rows"][1]["columns"] == {"mayors/starts_alike": 50.0}
     header = (tmp_path / "table.md").read_text().splitlines()[0]
-    assert "| CAP EM | IL EM | MAY EM | MAY starts_alike | CLUB EM | TEAM EM | FUAR" in header
+    assert "MAY EM, n = 30 | MAY starts_alike | CLUB EM, n = 30 | TEAM EM, n = 30 | FUAR" in header
     page = (tmp_path / "report.html").read_text()
     assert "<h3>Capitals, EM</h3>" in page and "<td>2012</td><td>10</td>" in page
     assert ckl.main(["ledger", str(tmp_path / "lora"), "--limit", "1"]) == 0

@@ -49,6 +49,6 @@ def test_templama_is_asked_and_reported(tiny, templama):
     assert scored.rows[0]["input"] == "year: 2010 text: Person 0 plays for <extra_id_0>."
     assert ckl.main(["report", str(run), "--out", str(templama / "report")]) == 0
     header = (templama / "report" / "table.md").read_text().splitlines()[0]
-    assert "| IL EM | TLAMA EM | TLAMA starts_alike | FUAR ((IL), TLAMA, n.d.) |" in header
+    assert "TLAMA EM, n = 6 | TLAMA starts_alike | FUAR ((IL), TLAMA, n.d.) |" in header
     page = (templama / "report" / "report.html").read_text()
     assert "Scores by date" in page and "<h3>TempLAMA, EM</h3>" in page
