@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ckl_jax.analysis import conditions
+from ckl_jax.analysis import conditions, labels
 
 SHIP, HOLD, TOO_FEW = "ship", "do not ship", "not enough evidence"
 EXIT_CODES = {SHIP: 0, HOLD: 1, TOO_FEW: 3}
@@ -84,7 +84,11 @@ class Gate:
     def too_few(self, items: Mapping[str, int]) -> list[str]:
         """Why numbers of items by score are not enough; [] if they are."""
         have = {name: items.get(name, 0) for name in dict.fromkeys(self.condition.names())}
-        few = [f"{name} is of {n:,} items" for name, n in have.items() if n < self.min_items]
+        few = [
+            f"{name} is of {labels.count(n, 'item')}"
+            for name, n in have.items()
+            if n < self.min_items
+        ]
         if not few:
             return []
         more = [self.advice[name] for name, n in have.items() if not n and name in self.advice]

@@ -41,8 +41,9 @@ def write(
         f"{_HEADLINES[verdict['verdict']]} {'; '.join(verdict['reasons'])}.",
         _says(found),
         f"Update {folder.name} of {Path(registry.model).name}, by {record['method']}, on "
-        f"{counts['kept']:,} documents with {counts['words']:,} new words, "
+        f"{count(counts['kept'], 'document')} with {counts['words']:,} new words, "
         f"{counts['first_date']} to {counts['last_date']}.",
+        _asked(rows),
     ]
     spans = {n: f"{decimals(s['low'])} to {decimals(s['high'])}" for n, s in found.items()}
     scored = [
@@ -79,6 +80,16 @@ def write(
         _facts(rows),
     ]
     return write_page(folder / "report.html", f"Update {folder.name}", sections, lead)
+
+
+def _asked(rows: Sequence[Mapping]) -> str:
+    """What the first facts of two kinds ask."""
+    first = {r["tag"]: r for r in reversed(rows)}
+    shown = (
+        f"“{first[tag]['question']}” ({first[tag]['candidates'][0]}, {tag})"
+        for tag in [tag for tag in TAGS if tag in first][:2]
+    )
+    return f"What is asked, for example: {'; '.join(shown)}." if rows else ""
 
 
 def _facts(rows: Sequence[Mapping]) -> Section:

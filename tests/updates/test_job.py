@@ -90,6 +90,7 @@ def test_two_updates_leave_their_evidence(done):
     assert verdict["verdict"] == "do not ship" and verdict["scores"]["changed"]["n"] > 0
     assert json.loads((second / "overlap.json").read_text())["exact"] == 0
     page = (second / "report.html").read_text()
+    assert "What is asked, for example: “" in page
     assert "should not ship" in page and rows[0]["question"].replace("'", "&#39;") in page
     assert "2 updates, of which 1 may ship." in (done / "history.html").read_text()
     assert not (second / "train").exists()  # the model is exported
