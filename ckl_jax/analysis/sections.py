@@ -53,7 +53,9 @@ COSTS = ("TFLOP", "CPU s")
 
 def costs(flops: float | None, cpu_seconds: float | None) -> list[str]:
     """The cells of `COSTS`: FLOPs of matrix products and CPU time of training."""
-    return ["–" if flops is None else f"{flops / 1e12:.3g}", whole(cpu_seconds)]
+    short = cpu_seconds is not None and 0 < cpu_seconds < 1
+    seconds = f"{cpu_seconds:.1g}" if short else whole(cpu_seconds)
+    return ["–" if flops is None else f"{flops / 1e12:.3g}", seconds]
 
 
 def ratio(value: float | None) -> str:
