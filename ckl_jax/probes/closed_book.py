@@ -137,7 +137,10 @@ class ClosedBookEvaluator:
         read = {name: _read(config, name) for name in config.names}
         self._items = {name: items for name, items in read.items() if items is not None}
         if config.names and not self._items:
-            raise UserError(f"No probe in {config.data_dir} has items; set PROBES to None.")
+            raise UserError(
+                f"{' and '.join(config.names)} of {config.data_dir} have no items; ask other probes, "
+                "or set PROBES to None."
+            )
         self._overlaps = {probe: self._measured(probe) for probe in self._items}
         self._check_overlap()
         self._continues = generator_cls is DecoderOnlyGenerator

@@ -86,7 +86,7 @@ def test_a_probe_without_items_is_left_out_by_name(asked, folder, capsys):
     assert {row["probe"] for row in asked(False, probes)[1]} == {"invariant_lama"}
     said = f"Leaving out the probe new_lama: {folder}/manifest.json says that it has no items.\n"
     assert capsys.readouterr().out == said
-    with pytest.raises(UserError, match="No probe in .* has items; set PROBES to None"):
+    with pytest.raises(UserError, match="of .* have no items; ask other probes"):
         asked(False, ("new_lama", "updated_lama"))
 
 
