@@ -138,8 +138,8 @@ class ClosedBookEvaluator:
         self._items = {name: items for name, items in read.items() if items is not None}
         if config.names and not self._items:
             raise UserError(
-                f"{' and '.join(config.names)} of {config.data_dir} have no items; ask other probes, "
-                "or set PROBES to None."
+                f"{' and '.join(config.names)} of {config.data_dir} have no items; ask other "
+                "probes, or set PROBES to None."
             )
         self._overlaps = {probe: self._measured(probe) for probe in self._items}
         self._check_overlap()
