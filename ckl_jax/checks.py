@@ -220,7 +220,7 @@ def refuse_newer(where: str, version: str | None) -> None:
     if [*map(int, theirs)] > [*map(int, ours)]:
         raise UserError(
             f"{where} was written by ckl_jax {version}, which is newer than this one "
-            f"({__version__}) and may mean something else by it; install that version."
+            f"({__version__}); install that version to open it."
         )
 
 

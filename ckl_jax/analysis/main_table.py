@@ -17,7 +17,7 @@ from ckl_jax.probes.forgetting import fuar
 ALPHA = 0.05
 _MEANINGS = {
     "em": "EM is exact match of the answer.",
-    "f1": "F1 weighs the words of the answer that are found against those too many.",
+    "f1": "F1 is the overlap of the prediction's words with the answer's.",
     "score": "Each data set of KILT has its own metric.",
 }
 
