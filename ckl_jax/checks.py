@@ -214,9 +214,9 @@ def require_lengths_of(probes: Iterable[str], minimum: int, **values: Any) -> No
             require_int(minimum, **{f"{name}[{probe!r}]": length})
 
 
-def refuse_newer(where: str, version: str | None) -> None:
-    """Raises `UserError` for what a newer version of this package wrote; None is of old ones."""
-    theirs, ours = (re.findall(r"\d{1,9}", v or "")[:2] for v in (version, __version__))
+def refuse_newer(where: str, version: Any) -> None:
+    """Raises `UserError` for what a newer version of this package wrote; old ones recorded none."""
+    theirs, ours = (re.findall(r"\d{1,9}", str(v))[:2] for v in (version, __version__))
     if [*map(int, theirs)] > [*map(int, ours)]:
         raise UserError(
             f"{where} was written by ckl_jax {version}, which is newer than this one "

@@ -152,6 +152,11 @@ def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
     newer.write_text(json.dumps(json.loads(newer.read_text()) | {"ckl_jax": "9.0.1"}))
     with pytest.raises(ckl.UserError, match="lora/summary.json was written by ckl_jax 9.0.1"):
         ckl.load(newer.parent)
+    newer.unlink()  # still trained
+    (newer.parent / "checkpoint_3/metadata").mkdir(parents=True)
+    (newer.parent / "checkpoint_3/metadata/metadata").write_text('{"ckl_jax": "0.3.0"}')
+    with pytest.raises(ckl.UserError, match="lora was written by ckl_jax 0.3.0, which is newer"):
+        ckl.load(newer.parent)
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,9 @@ class Run:
         # Rows of `t5x eval` lie in a subfolder of the run that was trained.
         trained = path.parent if path.name == EVAL else path
         summary = _read_summary(trained / "summary.json")
+        if not summary:  # it is still trained
+            for of in trained.glob("checkpoint_*[0-9]/metadata/metadata"):
+                checks.refuse_newer(str(trained), _version(of))
         last = max(files)
         # A report of an intermediate evaluation must not pass for the final one.
         if trained == path and last < (summary.get("steps") or 0):
@@ -400,6 +403,12 @@ def _why_no_rows(path: Path) -> str:
     return (
         "has no probes/rows_<step>.jsonl; train with probes set, or wait for its first evaluation."
     )
+
+
+def _version(metadata: Path) -> Any:
+    """The version that wrote a checkpoint, if it says so."""
+    with contextlib.suppress(UserError):  # damaged, or going
+        return files.read_json_object(metadata).get("ckl_jax")
 
 
 def _read_summary(path: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     """A JSON file of a registry; raises `UserError` if it is damaged."""
     found = files.read_json_object(folder / name)
     checks.require_fields(str(folder / name), found, _FIELDS[name], _DO)
+    checks.refuse_newer(str(folder / name), found.get("ckl_jax"))
     if name == "registry.json":
         checks.require_text(**{f"model of {folder / name}": found["model"]})
     if name == "verdict.json":

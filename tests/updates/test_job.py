@@ -207,6 +207,7 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
     [
         ("registry.json", {"model": -1}, "the field 'model' has the value -1"),
         ("registry.json", {"model": ""}, "model of "),
+        ("updates/0001/update.json", {"ckl_jax": "9.0"}, "written by ckl_jax 9.0, which is newer"),
         ("updates/0001/update.json", {"base": 3}, "the field 'base' has the value 3"),
         ("updates/0001/update.json", {"base": "0001"}, "base is '0001', and no earlier update"),
         ("updates/0001/documents.json", {"last_date": None}, "the field 'last_date' has the value"),

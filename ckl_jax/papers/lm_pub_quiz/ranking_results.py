@@ -499,6 +499,7 @@ def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
         given = own.keys() & _METADATA_KINDS if isinstance(own, dict) else ()
         kinds = {name: _METADATA_KINDS[name] for name in given if own[name] is not None}
         checks.require_fields(f"{relations}, {code}", own, kinds, "score the relation again")
+        checks.refuse_newer(f"{relations}, {code},", own.get("ckl_jax_version"))
     return {code: {**common, **own} for code, own in found.items()}
 
 
