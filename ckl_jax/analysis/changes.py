@@ -156,15 +156,14 @@ def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sec
         for probe, corpora in found.items()
         for corpus, mine in corpora.items()
     ]
-    texts = " d0 is the text of the Initial model, d1 the new text."
     note = (
         "Exact: items whose filled statement stands in the text word by word. Last columns: "
         "percent of the items by the greatest fraction of their trigrams that one text has."
-        + texts
-        * any("d1" in corpora for corpora in found.values())
         if rows
         else "The overlap with training text was not measured: `ckl data overlap` does so."
     )
+    if any("d1" in corpora for corpora in found.values()):
+        note += " d0 is the text of the Initial model, d1 the new text."
     return Section("Overlap with training text", headers, rows, [note], anchor="overlap")
 
 

@@ -393,13 +393,13 @@ def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
     Raises:
       UserError: the folder holds no finished diffset, or it is damaged.
     """
-    there = 0
-    for path in record_files(folder):
+    manifest, there = read_manifest(folder), 0
+    for path in (Path(folder) / name for name in manifest["files"]):
         for number, record in enumerate(files.read_jsonl(path), 1):
             checks.require_fields(f"{path}, record {number}", record, _RECORD, _DO)
             there += 1
             yield record
-    if there != (known := sum(read_manifest(folder)["records"].values())):
+    if there != (known := sum(manifest["records"].values())):
         what = f"the files of {folder} hold {there:,} records, manifest.json counts {known:,}"
         raise UserError(f"{what}; {_DO}.")
 
