@@ -12,7 +12,7 @@ from ckl_jax.cli.work import Overwrite, RecordLimit
 from ckl_jax.cli.world import WorldSettings
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.overlap import Overlap
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, not_empty
 from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Names
 from ckl_jax.papers.ckl.data.benchmark import Options
@@ -45,7 +45,7 @@ def quiz(
     date = check_day(date, "--date") if date is not None else None
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
     with claimed_folder(out, "ckl data quiz", overwrite):
-        counts = write_quiz(world, out, date, templates, instances)
+        counts = write_quiz(world, out, date, templates, instances, overwrite)
     for code, facts in counts.items():
         print(f"{facts:8,}  {code}")
     return {"out": out, "facts": counts}
@@ -124,7 +124,7 @@ def overlap(
     items_by_set, texts = overlaps.read_folder(folder) if folder else ({}, {})
     own = set(items_by_set)
     for file in documents:
-        read = read_documents(file, record_limit)
+        read = not_empty(read_documents(file, record_limit), f"{file} has no documents.")
         texts[_short(file, documents)] = (line for d in read for line in d.text.splitlines())
     items_by_set |= {_short(file, probes): overlaps.read_items(file) for file in probes}
     if dataset:
@@ -158,7 +158,9 @@ def _warn_of_overlap(found: Mapping[str, Mapping[str, Overlap]], strict: bool) -
     print(f"Warning: {message}")
 
 
-def kilt(settings: Flat[WorldSettings], *, out: str) -> dict[str, Any]:
+def kilt(
+    settings: Flat[WorldSettings], *, out: str, overwrite: Overwrite = False
+) -> dict[str, Any]:
     """Make KILT's data sets of the facts of a world.
 
     Args:
@@ -168,8 +170,8 @@ def kilt(settings: Flat[WorldSettings], *, out: str) -> dict[str, Any]:
     from ckl_jax.world.ckl import open_world
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    with claimed_folder(out, "ckl data kilt"):
-        counts = write_kilt(world, out)
+    with claimed_folder(out, "ckl data kilt", overwrite):
+        counts = write_kilt(world, out, overwrite)
     for name, records in counts.items():
         print(f"{records:8,}  {Path(out) / name}")
     return {"out": out, "records": counts}

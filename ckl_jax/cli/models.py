@@ -38,13 +38,14 @@ def import_haiku(*, weights: str, heads: int, out: str) -> dict[str, Any]:
     return {"out": out}
 
 
-def export_hf(*, model: str, like: str, out: str) -> dict[str, Any]:
+def export_hf(*, model: str, out: str, like: str | None = None) -> dict[str, Any]:
     """Convert a checkpoint into a Hugging Face model.
 
     Args:
       model: MODEL_DIR or checkpoint_<step>.
-      like: The Hugging Face model that it came from: config.json, its folder, or a name of the hub.
       out: Folder to write.
+      like: The Hugging Face model that it came from: config.json, its folder, or a name of the hub;
+        by default the config.json that `ckl import-hf` kept.
     """
     from ckl_jax.convert.hugging_face import export_checkpoint
 
@@ -52,14 +53,15 @@ def export_hf(*, model: str, like: str, out: str) -> dict[str, Any]:
     return {"out": out}
 
 
-def import_peft(*, adapter: str, model: str, like: str, out: str) -> dict[str, Any]:
+def import_peft(*, adapter: str, model: str, out: str, like: str | None = None) -> dict[str, Any]:
     """Convert a LoRA adapter of PEFT into a checkpoint.
 
     Args:
       adapter: Folder that PEFT's save_pretrained wrote.
       model: The base model, MODEL_DIR or checkpoint_<step>.
-      like: The Hugging Face model of the base: config.json, its folder, or a name of the hub.
       out: MODEL_DIR to write.
+      like: The Hugging Face model of the base: config.json, its folder, or a name of the hub; by
+        default the config.json that `ckl import-hf` kept.
     """
     from ckl_jax.convert import peft
 
@@ -68,14 +70,20 @@ def import_peft(*, adapter: str, model: str, like: str, out: str) -> dict[str, A
 
 
 def export_peft(
-    *, model: str, like: str, out: str, scale: float | None = None, base: str | None = None
+    *,
+    model: str,
+    out: str,
+    like: str | None = None,
+    scale: float | None = None,
+    base: str | None = None,
 ) -> dict[str, Any]:
     """Convert a LoRA run into an adapter of PEFT.
 
     Args:
       model: MODEL_DIR or checkpoint_<step>.
-      like: The Hugging Face model of the base: config.json, its folder, or a name of the hub.
       out: Folder to write; the base model goes to its folder base/.
+      like: The Hugging Face model of the base: config.json, its folder, or a name of the hub; by
+        default the config.json that `ckl import-hf` kept.
       scale: Scale of the adapters; by default the recorded one.
       base: Folder or hub name of the base model, which the adapter names then; its weights are
         written again only if others are under the adapters.

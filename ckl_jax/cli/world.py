@@ -50,6 +50,7 @@ def world(
             source=settings.source,
             data_dir=settings.data,
             variant=settings.world,
+            replace=overwrite,
         )
     for name, rows in manifest["counts"].items():
         print(f"{rows:8,}  {name}")

@@ -15,7 +15,7 @@ from ckl_jax.checkpoints.architecture import BPE_FILES, TOKENIZER_SETTINGS, Conf
 from ckl_jax.checkpoints.from_hf import check_rows, load_hf, read_config
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.peft import is_adapter
-from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.restore import ORIGIN, find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
@@ -70,6 +70,7 @@ def import_checkpoint(
     with new_model_dir(out, params, metadata):
         path = keep_vocabulary(Path(folder), out, config, added) if vocabulary else None
         write_model_gin(out, config, path, added)
+        files.write_file(Path(out) / ORIGIN, (Path(folder) / "config.json").read_bytes())
     return (
         f"{count(params):,} parameters in {out}/checkpoint_0. Use them with\n"
         f"  --gin_file={out}/model.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\"\n"
@@ -212,16 +213,16 @@ def _import(cls: type) -> str:
     return f"from {package} import {module}" if package else f"import {module}"
 
 
-def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
+def export_checkpoint(checkpoint: str, like: str | None, out: str) -> str:
     """Writes a checkpoint as a Hugging Face folder: config.json and model.safetensors.
 
     LoRA's adapters are folded into the kernels; `ckl export-peft` keeps them apart.
 
     Args:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>`.
-      like: a config.json of the same architecture, its folder, or the hub's name of that; the
-        tokenizer's files beside it are copied, or the vocabulary beside the checkpoint. Ids of
-        tokens and the dtype to load with are kept.
+      like: a config.json of the same architecture, its folder, or the hub's name of that; None is
+        the one kept beside the checkpoint. The tokenizer's files beside it are copied, or the
+        vocabulary beside the checkpoint. Ids of tokens and the dtype to load with are kept.
 
     Returns:
       What was done.
@@ -231,7 +232,7 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
         not fit the configuration, such as those of side networks.
     """
     files.refuse_existing(out, None)
-    file, params = config_file(like), load_params(checkpoint)
+    file, params = config_file(like, checkpoint), load_params(checkpoint)
     config = config_like(file, checkpoint, params)
     entries = architectures.of_config(config).require_hugging_face().entries(config)
     if sides := sorted(set(params) - {entry.path.split("/")[0] for entry in entries}):
@@ -258,8 +259,21 @@ def write(out: str, params: Any, config: Config, like: Path, checkpoint: str) ->
     return copy(tokenizer, Path(out))
 
 
-def config_file(like: str) -> Path:
-    """The config.json that is meant by a file, a folder, or a name of the hub."""
+def config_file(like: str | None, checkpoint: str) -> Path:
+    """The config.json that is meant by a file, a folder, a name of the hub, or None: the one kept
+    beside the checkpoint.
+
+    Raises:
+      UserError: none is kept there.
+    """
+    if like is None:
+        kept = Path(str(find_checkpoint(checkpoint))).parent / ORIGIN
+        if not os.path.lexists(kept):
+            raise UserError(
+                f"{checkpoint} keeps no config.json of a Hugging Face model ({ORIGIN}); give "
+                "--like a model of the same architecture and size."
+            )
+        return kept
     path = Path(like if like.endswith(".json") else folder_of(like))
     return path / "config.json" if path.is_dir() else path
 

@@ -17,7 +17,7 @@ from ckl_jax.trees import paths
 
 
 def export_peft(
-    checkpoint: str, like: str, out: str, scale: float | None = None, base: str | None = None
+    checkpoint: str, like: str | None, out: str, scale: float | None = None, base: str | None = None
 ) -> str:
     """Writes a LoRA run as the adapter `out`, and the model under it as `out/base`.
 
@@ -39,7 +39,7 @@ def export_peft(
     """
     files.refuse_existing(out, None)
     params = load_params(checkpoint)
-    file = hugging_face.config_file(like)
+    file = hugging_face.config_file(like, checkpoint)
     config = hugging_face.config_like(file, checkpoint, params)
     form = require_peft(config, str(file))
     flat = paths.flatten(params)
@@ -66,7 +66,7 @@ def _is_of(folder: str, flat: dict[str, Any], scan_layers: bool) -> bool:
     return same and all(np.array_equal(x, there[path]) for path, x in flat.items())
 
 
-def import_peft(adapter: str, base: str, like: str, out: str) -> str:
+def import_peft(adapter: str, base: str, like: str | None, out: str) -> str:
     """Writes a PEFT adapter on a base checkpoint of ours as `checkpoint_0` of `out`.
 
     Args:
@@ -82,7 +82,7 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
       UserError: the adapter does not fit, or `out` already holds a checkpoint.
     """
     params = load_params(base)
-    file = hugging_face.config_file(like)
+    file = hugging_face.config_file(like, base)
     config = hugging_face.config_like(file, base, params)
     form = require_peft(config, str(file))
     tree, settings = load_peft(adapter, config)

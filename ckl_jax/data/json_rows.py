@@ -40,6 +40,6 @@ def text_field(row: dict[str, Any], field: str, where: str) -> str:
     """
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
-        what = "missing" if field not in row else f"{str(value)[:40]!r}"
+        what = "missing" if field not in row else repr(value)[:40]
         raise UserError(f"{where}: the field {field!r} is {what}; give a text.")
     return " ".join(value.split())

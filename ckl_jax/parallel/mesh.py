@@ -126,6 +126,38 @@ def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) 
     return grid.transpose(axes).reshape([a * b for a, b in zip(slices, within, strict=True)])
 
 
+def check_batch(batch_size: int, num_microbatches: int, parts: int) -> None:
+    """Raises `UserError` if a batch does not divide into microbatches, or these over the mesh.
+
+    Args:
+      batch_size, num_microbatches: of a step.
+      parts: that the mesh splits a batch into, see `Partitioner.batch_parts`.
+    """
+    checks.require_size(NUM_MICROBATCHES=num_microbatches)
+    _check_divides(batch_size, parts)
+    if batch_size % num_microbatches:
+        raise UserError(
+            f"NUM_MICROBATCHES={num_microbatches} does not divide BATCH_SIZE={batch_size}; choose "
+            "one that does."
+        )
+    _check_divides(batch_size // num_microbatches, parts, "BATCH_SIZE / NUM_MICROBATCHES =")
+
+
+def known_parts(sizes: Mapping[str, int] | Sequence[int] | None) -> int:
+    """The parts that a mesh shape, see `mesh_sizes`, splits a batch into: 1 for sizes of -1."""
+    sizes = _by_name(sizes or {})
+    return math.prod(sizes[axis] for axis in BATCH_AXES if sizes.get(axis, -1) != -1)
+
+
+def _check_divides(batch_size: int, parts: int, name: str = "BATCH_SIZE") -> None:
+    checks.require_size(**{name: batch_size})
+    if batch_size % parts:
+        raise UserError(
+            f"{name} {batch_size} does not divide into {parts} parts, the "
+            f"product of the mesh axes {BATCH_AXES}; use a multiple."
+        )
+
+
 def _product(sizes: Mapping[str, int]) -> int:
     return math.prod(sizes.values())
 
@@ -223,12 +255,7 @@ class Partitioner:
 
     def check_batch_size(self, batch_size: int, name: str = "BATCH_SIZE") -> None:
         """Raises `UserError` if a global batch does not divide over the mesh."""
-        checks.require_size(**{name: batch_size})
-        if batch_size % self.batch_parts:
-            raise UserError(
-                f"{name} {batch_size} does not divide into {self.batch_parts} parts, the "
-                f"product of the mesh axes {BATCH_AXES}; use a multiple."
-            )
+        _check_divides(batch_size, self.batch_parts, name)
 
     def params_shardings(self, logical_axes: Any, params: Any) -> Any:
         """Returns the shardings of `params`, see `logical_to_shardings`."""

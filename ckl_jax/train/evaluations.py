@@ -24,7 +24,8 @@ Probes = ClosedBook | FactProbes
 
 def check_probes(probes: Any) -> None:
     """Raises `UserError` unless PROBES is a record of probes in a folder, or None."""
-    if probes is not None and not hasattr(probes, "evaluator"):
+    # Without its parentheses in gin, a record is a class.
+    if probes is not None and (isinstance(probes, type) or not hasattr(probes, "evaluator")):
         raise UserError(
             f"PROBES is {probes!r}; give a record such as @closed_book.ClosedBook(), or None."
         )

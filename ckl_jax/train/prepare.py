@@ -28,7 +28,7 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors
 from ckl_jax.methods.method import Method, Start
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.parallel.mesh import Partitioner, check_batch
 from ckl_jax.train import setup
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.train.evaluations import Probes, check_best, check_probes, make_evaluator
@@ -290,7 +290,7 @@ def prepare(
     checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
     checks.require_positive(CLIP_NORM=clip_norm)
     extended = model.with_method(method)
-    _check_batch(dataset.batch_size, num_microbatches, partitioner)
+    check_batch(dataset.batch_size, num_microbatches, partitioner.batch_parts)
     # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
     learning_rate(total_steps=total_steps or 10**6)
     check_probes(probes)
@@ -381,17 +381,6 @@ def _check_objects(model: Any, method: Any, optimizer: Any, make_inputs: Any) ->
             f"OPTIMIZER is {optimizer!r}; give a function, such as @adafactor.adafactor_hf "
             "(without parentheses)."
         )
-
-
-def _check_batch(batch_size: int, num_microbatches: int, partitioner: Partitioner) -> None:
-    checks.require_size(NUM_MICROBATCHES=num_microbatches)
-    partitioner.check_batch_size(batch_size)
-    if batch_size % num_microbatches:
-        raise UserError(
-            f"NUM_MICROBATCHES={num_microbatches} does not divide BATCH_SIZE={batch_size}; choose "
-            "one that does."
-        )
-    partitioner.check_batch_size(batch_size // num_microbatches, "BATCH_SIZE / NUM_MICROBATCHES =")
 
 
 def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerModel) -> Callable:

@@ -17,6 +17,7 @@ from ckl_jax.checkpoints import scan_layout
 from ckl_jax.checkpoints.assignment import Assignment, AssignmentMap, assign, some
 from ckl_jax.checkpoints.layout import T5X_NAMES, tree_digest
 from ckl_jax.checkpoints.restore import (
+    ORIGIN,
     PREFIX,
     find_checkpoint,
     is_remote,
@@ -25,7 +26,7 @@ from ckl_jax.checkpoints.restore import (
     step_of,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_folder
+from ckl_jax.files import atomic_folder, os_errors, write_file
 from ckl_jax.methods.method import Method
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.optim.adafactor import T5_SCANNED, Stacked
@@ -201,7 +202,7 @@ def link_base(folder: str | Path, path: str) -> None:
     """Keeps the checkpoint at `path`, which a run in `folder` needs, in that folder too.
 
     Its files get a second name (hard links), which takes no room. On a file system without them, or
-    if the folders lie on two, nothing is kept.
+    if the folders lie on two, nothing is kept, and a line says so.
 
     Raises:
       UserError: the folder cannot be written.
@@ -215,7 +216,24 @@ def link_base(folder: str | Path, path: str) -> None:
             if read_json_item(found, "metadata").get("frozen_paths"):  # an update itself
                 link_base(part, base_of(found))
     except shutil.Error:
+        print(
+            f"{folder} needs {path}, which lies on another file system and so is not kept in "
+            f"{_BASE}/: move both together."
+        )
+
+
+def copy_origin(folder: str | Path, path: str) -> None:
+    """Keeps the Hugging Face config.json that lies beside the checkpoint at `path`, if any.
+
+    Raises:
+      UserError: it cannot be read, or the folder not be written.
+    """
+    if is_remote(folder) or is_remote(path):
         return
+    kept = Path(str(find_checkpoint(path))).parent / ORIGIN
+    if os.path.lexists(kept):
+        with os_errors(kept, "read"):
+            write_file(Path(folder) / ORIGIN, kept.read_bytes())
 
 
 def check_model(model: Any, method: Any) -> None:

@@ -31,8 +31,9 @@ class StudySettings:
     Attributes:
       out: Folder of everything.
       seed: Random seed for the simulated world, parameter initialisation and data order.
-      jobs: Processes that run at once, 0 is three for two cores. Each of several computes with one
-        thread, one alone with all cores: rounding depends on it, and so do scores of small models.
+      jobs: Processes that run at once, 0 is three for two cores, or one for each GPU. Each of
+        several computes with one thread, or its share of the GPUs, one alone with all: rounding
+        depends on it, and so do scores of small models.
       bindings: Gin bindings for every training, such as "EPOCHS = 2".
     """
 
@@ -196,6 +197,33 @@ def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
         if name in _LENGTHS:
             with contextlib.suppress(ValueError, SyntaxError):  # of what gin will refuse
                 checks.require_int(1, **{f"--gin.{name}": ast.literal_eval(value)})
+
+
+def check_trainings(trainings: Iterable[Training]) -> None:
+    """Refuses, before the first training, what only a later one would: its bindings, its batch.
+
+    Raises:
+      UserError: a binding binds nothing, or a batch does not divide into microbatches or over the
+        mesh shape.
+    """
+    from ckl_jax.config import gin_config  # slow
+
+    for names, statements in map(Training.gin, trainings):
+        check_batch({b.name: b.value for b in gin_config.read(names, statements).scan.bindings})
+
+
+def check_batch(values: Mapping[str, Any]) -> None:
+    """Refuses a batch that does not divide into microbatches or over the mesh shape.
+
+    Args:
+      values: of the macros of a training, see `gin_values`.
+    """
+    from ckl_jax.parallel import mesh  # slow
+
+    if (batch_size := values.get("BATCH_SIZE")) is not None:  # an evaluation may have none
+        # The number of devices is not asked for: that would start them in this process too.
+        parts = mesh.known_parts(values.get("MESH_SHAPE"))
+        mesh.check_batch(batch_size, values.get("NUM_MICROBATCHES", 1), parts)
 
 
 def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:

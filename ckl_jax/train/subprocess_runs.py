@@ -1,4 +1,4 @@
-"""Runs trainings and evaluations in subprocesses, as many at once as there are cores.
+"""Runs trainings and evaluations in subprocesses, as many at once as there are cores or GPUs.
 
 Each is a `t5x` command of its gin files, so that a study runs what a user would run, and goes on
 where it was when it is started again.
@@ -6,6 +6,7 @@ where it was when it is started again.
 
 import contextlib
 import dataclasses
+import importlib.util
 import itertools
 import os
 import re
@@ -27,6 +28,8 @@ from ckl_jax.parallel import processes
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ")  # before a line of the log
 _THREADS = "NPROC"  # the variable that XLA reads: as many threads compute on a CPU
+_CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")  # packages of `jax[cuda12]`, ...
+_DEVICES = Path("/dev")
 SUMMARY = "summary.json"  # the last file that a training writes
 
 
@@ -68,6 +71,15 @@ class Training:
         output = "MODEL_DIR" if job == "train" else "EVAL_OUTPUT_DIR"
         command = t5x(job, gin_files, {output: folder, **macros}, bindings)
         return cls(name, folder, command, **options)
+
+    def gin(self) -> tuple[list[str], list[str]]:
+        """Its gin files, and the statements of its command line."""
+        given = {"--gin_file=": [], "--gin.": [], "--gin_bindings=": []}
+        for argument, (flag, values) in itertools.product(self.command, given.items()):
+            if argument.startswith(flag):
+                values.append(argument.removeprefix(flag))
+        names, *statements = given.values()
+        return names, list(itertools.chain(*statements))
 
     @property
     def is_done(self) -> bool:
@@ -122,6 +134,7 @@ class Started:
       log: its log file.
       start: where in the log it begins; earlier starts are before it.
       width: of the column of names.
+      slot: number among those that run at once.
       process: None before it is there.
     """
 
@@ -129,6 +142,7 @@ class Started:
     log: Path
     start: int
     width: int
+    slot: int = 0
     process: subprocess.Popen | None = None
 
     def lines(self) -> list[str]:
@@ -182,21 +196,20 @@ def run_all(
     jobs: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Runs the incomplete trainings, `jobs` at a time, each with one thread where cores are shared.
+    """Runs the incomplete trainings, `jobs` at a time, which share out cores or GPUs.
 
     Args:
       trainings: those that start from others come after them.
-      jobs: 0 is three for two cores: with one for each, a core has nothing to do while the last of
-        three trainings runs.
+      jobs: 0 is one for each GPU, or one on TPUs, or else three for two cores: with one for each, a
+        core has nothing to do while the last of three trainings runs. One alone has all devices.
       environment: variables for the processes in addition to this one's.
 
     Raises:
       UserError: one failed; its log's last lines are in the message. The others are stopped, which
         saves where they are.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    jobs = min(jobs or cores * 3 // 2, len(trainings))
-    environment = {**(environment or {}), **({_THREADS: "1"} if jobs > 1 else {})}
+    gpus = gpus_of(os.environ)
+    jobs = min(jobs or len(gpus) or _processes(os.environ), len(trainings))
     for training in trainings:
         training.tidy()  # what was stopped just before it was
     waiting = [t for t in trainings if not t.is_done]
@@ -206,7 +219,9 @@ def run_all(
         while waiting or running:
             while len(running) < jobs and (training := _ready(waiting, running)):
                 waiting.remove(training)
-                running.append(_start(training, width, environment))
+                slot = min(set(range(jobs)) - {started.slot for started in running})
+                share = {**(environment or {}), **_share(slot, jobs, gpus)}
+                running.append(_start(training, width, slot, share))
             _wait(running)
     finally:
         for started in running:
@@ -224,12 +239,51 @@ def _ready(waiting: Sequence[Training], running: Sequence[Started]) -> Training 
     return next((t for t in waiting if not ahead & set(t.after)), None)
 
 
-def _start(training: Training, width: int, environment: Mapping[str, str]) -> Started:
+def gpus_of(environment: Mapping[str, str]) -> list[str]:
+    """The GPUs, by number, that JAX would use in a process; they are not started.
+
+    Args:
+      environment: of the process.
+    """
+    platforms = environment.get("JAX_PLATFORMS") or "cuda"
+    plugins = map(importlib.util.find_spec, _CUDA_PLUGINS)
+    if not any(plugins) or not {"cuda", "gpu"} & set(platforms.split(",")):
+        return []
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
+    numbers = (path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia[0-9]*"))
+    return sorted(numbers, key=int)
+
+
+def _processes(environment: Mapping[str, str]) -> int:
+    """As many as run at once without GPUs; one process alone can hold the TPUs of a machine."""
+    platforms = environment.get("JAX_PLATFORMS") or "tpu"
+    if "tpu" in platforms.split(",") and importlib.util.find_spec("libtpu"):
+        if any(_DEVICES.glob("accel[0-9]*")) or any(_DEVICES.glob("vfio/[0-9]*")):
+            return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return max(1, cores * 3 // 2)
+
+
+def _share(slot: int, jobs: int, gpus: Sequence[str]) -> dict[str, str]:
+    """Variables that give one of `jobs` processes its share of the cores or GPUs."""
+    if jobs == 1:
+        return {}
+    if not gpus:
+        return {_THREADS: "1"}
+    mine = {"CUDA_VISIBLE_DEVICES": ",".join(gpus[slot::jobs] or [gpus[slot % len(gpus)]])}
+    # By default JAX takes three quarters of a GPU's memory when it starts.
+    shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if jobs > len(gpus) else {}
+    return {**mine, **shared}
+
+
+def _start(training: Training, width: int, slot: int, environment: Mapping[str, str]) -> Started:
     path = training.folder / "log.txt"
     with files.os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as log:
-            started = Started(training, path, log.tell(), width)
+            started = Started(training, path, log.tell(), width, slot)
             started.say("started")
             process = subprocess.Popen(
                 training.command,

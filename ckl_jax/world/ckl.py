@@ -39,6 +39,7 @@ def build_world(
     source: str = "simulated",
     data_dir: str | os.PathLike | None = None,
     variant: str | None = None,
+    replace: bool = False,
 ) -> dict[str, Any]:
     """Makes a world and writes it in CKL's file formats; the bytes depend on seed and size alone.
 
@@ -50,6 +51,7 @@ def build_world(
       source: one of `facts.SOURCES`.
       data_dir: where the real facts are; see `world.wikidata` and `world.factbook`.
       variant: see `World.variant`; default, the first.
+      replace: write over another world in the folder.
 
     Returns:
       The manifest: source, variant, seed, size, dates, counts, and the SHA-256 of every file.
@@ -61,7 +63,7 @@ def build_world(
     directory = Path(directory)
     check_data_dir(source, data_dir)
     variant = variant or VARIANTS[0]
-    if manifest := _existing(directory, source, seed, size, variant):
+    if not replace and (manifest := _existing(directory, source, seed, size, variant)):
         return manifest
     return write_ckl(open_world(source, seed, size, data_dir, variant), directory, progress)
 

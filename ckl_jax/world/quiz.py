@@ -32,6 +32,7 @@ def write_quiz(
     date: str | None = None,
     templates: int = 3,
     instances: int | None = None,
+    replace: bool = False,
 ) -> dict[str, int]:
     """Writes a relation a file, and their templates and answer spaces.
 
@@ -43,6 +44,7 @@ def write_quiz(
       date: ISO date at which the facts hold; None is the last day before the news.
       templates: phrasings of a relation at most.
       instances: facts of a relation at most, spread evenly; the options stay.
+      replace: write over other facts of the same relations.
 
     Returns:
       The number of facts by relation.
@@ -75,7 +77,7 @@ def write_quiz(
         f"{code}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
         for code, some in rows.items()
     }
-    _refuse_others(folder, tables)
+    _refuse_others(folder, tables, replace)
     for name, content in tables.items():
         write_file(folder / name, content)
     write_json(folder / METADATA, metadata)
@@ -110,12 +112,12 @@ def _instances(world: World, facts: Sequence[Fact], options: Sequence[str]) -> l
     ]
 
 
-def _refuse_others(folder: Path, tables: Mapping[str, str]) -> None:
+def _refuse_others(folder: Path, tables: Mapping[str, str], replace: bool) -> None:
     """Refuses a folder that holds another dataset's relations, or other facts of these."""
     for path in sorted(folder.glob("*.jsonl")):
         if path.name not in tables:
             raise UserError(f"{folder} holds other relations ({path.name}); choose another folder.")
-        if read_text(path) != tables[path.name]:
+        if not replace and read_text(path) != tables[path.name]:
             raise UserError(
                 f"{folder} holds a dataset of another size, seed or source ({path.name}); choose "
                 "another folder, or remove it."

@@ -151,6 +151,7 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"CHECKPOINT_MINUTES": 0}, "CHECKPOINT_MINUTES is 0; give a finite number above 0"),
         ({"EVAL_PERIOD": 0}, "EVAL_PERIOD is 0"),
         ({"PROBES": 3}, "PROBES is 3; give one such as @closed_book.ClosedBook() or None"),
+        ({"PROBES": "@closed_book.ClosedBook"}, "give a record such as @closed_book.ClosedBook()"),
         ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE"),
         ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),

@@ -164,6 +164,17 @@ def test_a_dataset_of_others_is_not_written_over(tmp_path, capsys):
     assert (tmp_path / "metadata_relations.json").read_text() == "{}"
 
 
+@pytest.mark.parametrize(
+    ("command", "name"), [("data quiz", "P19.jsonl"), ("data kilt", "nq-dev-kilt.jsonl")]
+)
+def test_what_a_command_has_made_is_replaced_when_asked_to(command, name, tmp_path):
+    argv = [*command.split(), "--size", "tiny", "--out", str(tmp_path / "out")]
+    assert ckl.main(argv) == 0
+    before = (tmp_path / "out" / name).read_bytes()
+    assert ckl.main([*argv, "--seed", "5", "--overwrite"]) == 0
+    assert (tmp_path / "out" / name).read_bytes() != before
+
+
 @pytest.mark.parametrize("name", ckl.commands())
 def test_every_command_returns_what_json_prints(name):
     assert "dict[" in str(inspect.signature(ckl.commands()[name].load()).return_annotation)

@@ -268,15 +268,6 @@ def test_numbers_of_many_digits(option, digits, tmp_path, capsys):
     assert option in refused(capsys, [*argv, option, "9" * digits])
 
 
-@pytest.mark.parametrize("put", [os.mkdir, lambda path: os.symlink(path, path)])
-def test_what_lies_in_place_of_a_probe_is_named(put, tiny, tmp_path, capsys):
-    shutil.copytree(tiny.probes, tmp_path / "ckl")
-    (tmp_path / "ckl" / "invariantLAMA.csv").unlink()
-    put(tmp_path / "ckl" / "invariantLAMA.csv")
-    argv = ["data", "review", str(tmp_path / "ckl")]
-    assert "invariantLAMA.csv" in refused(capsys, argv)
-
-
 def test_a_sentence_that_quotes_several_lines_has_one():
     """Such as a cell of CSV whose quote is never closed."""
     assert str(UserError("'a,\r\n  b' is no day.")) == "'a, b' is no day."
@@ -315,6 +306,33 @@ def test_sizes_that_no_memory_holds(options, told, golden, tmp_path, capsys):
     argv = options.replace("DOCUMENTS", str(tmp_path / "d.jsonl")).split()
     assert told in refused(capsys, [*argv, "--out", str(tmp_path / "out" / "x")])
     assert not (tmp_path / "out").exists()
+
+
+def _something_else(path, kind):
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to({"loop": path.name, "dangling": "nowhere"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "dangling"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("data review CKL --out OUT", "invariantLAMA.csv"),
+        ("data prepare --dir CKL --out OUT", "recent_news_full.csv"),
+        ("data overlap CKL", "recentlama_val_answers.json"),
+    ],
+)
+def test_what_is_no_file_does_not_count_as_absent(command, name, kind, tiny, tmp_path, capsys):
+    folder = shutil.copytree(tiny.probes, tmp_path / "ckl")
+    (folder / name).unlink()
+    _something_else(folder / name, kind)
+    command = command.replace("CKL", str(folder)).replace("OUT", str(tmp_path / "out"))
+    assert name in refused(capsys, command.split())
+    assert not list(tmp_path.glob("out/tasks/*"))
 
 
 def test_a_text_without_end_takes_no_memory(tiny, tmp_path, capsys):

@@ -45,6 +45,16 @@ def test_import_then_export_gives_the_same_weights(tmp_path, capsys):
     config, again = load_hf(back)
     assert config.emb_dim == TINY.emb_dim
     assert_trees_close(again, params, rtol=0, atol=0)
+    (tmp_path / "hf").rename(tmp_path / "gone")  # the import has kept its config.json
+    argv = ["export-hf", "--model", ours, "--out", str(tmp_path / "alone")]
+    assert main(argv) == 0
+    for name in ("config.json", "model.safetensors"):
+        alone, beside = (tmp_path / folder / name for folder in ("alone", "back"))
+        assert alone.read_bytes() == beside.read_bytes()
+    (tmp_path / "ours" / "hf_config.json").unlink()
+    capsys.readouterr()
+    assert main([*argv, "--out", str(tmp_path / "none")]) == 2
+    assert "keeps no config.json of a Hugging Face model" in capsys.readouterr().err
 
 
 def test_an_mt5_goes_out_as_an_mt5(tmp_path):

@@ -160,13 +160,14 @@ def test_an_adapter_finds_a_base_of_another_form_and_type(tmp_path, params, scan
     assert_same(load(config, str(tmp_path / "next" / "base"), lora(), complete=True), started)
 
 
-def test_where_files_have_one_name_a_base_stays_where_it_is(saved, tmp_path, monkeypatch):
+def test_where_files_have_one_name_a_base_stays_where_it_is(saved, tmp_path, monkeypatch, capsys):
     def refuse(*args, **kwargs):
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", refuse)
     setup.link_base(tmp_path, saved[False])
     assert not list(tmp_path.iterdir())
+    assert f"{saved[False]}, which lies on another file system" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])

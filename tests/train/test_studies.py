@@ -14,7 +14,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.train import studies
+from ckl_jax.train import studies, subprocess_runs
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
 from tests.tiny import ROOT, newest_step
 from tests.xla_flags import xla_flags
@@ -115,3 +115,40 @@ def test_signals_to_the_whole_process_group_lose_no_step(tmp_path, together, hea
     assert stopped and codes.pop() == 2 and set(codes) <= {130, 143}, codes
     assert all((folder / SUMMARY).exists() for folder in folders)
     assert not any("Traceback" in (f / "log.txt").read_text() for f in folders)
+
+
+def test_processes_share_out_the_gpus(monkeypatch, tmp_path):
+    plugin = "jax_cuda13_plugin"
+    monkeypatch.setattr(subprocess_runs.importlib.util, "find_spec", {plugin: object()}.get)
+    monkeypatch.setattr(subprocess_runs, "_DEVICES", tmp_path)
+    for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert subprocess_runs.gpus_of({}) == ["0", "2", "10"]
+    assert subprocess_runs.gpus_of({"JAX_PLATFORMS": "cuda,cpu"}) == ["0", "2", "10"]
+    assert subprocess_runs.gpus_of({"CUDA_VISIBLE_DEVICES": "3, 1"}) == ["3", "1"]
+    assert subprocess_runs.gpus_of({"CUDA_VISIBLE_DEVICES": ""}) == []
+    assert subprocess_runs.gpus_of({"JAX_PLATFORMS": "cpu"}) == []
+    monkeypatch.setattr(subprocess_runs.importlib.util, "find_spec", {}.get)
+    assert subprocess_runs.gpus_of({}) == []
+
+
+def test_a_process_for_each_gpu(monkeypatch, tmp_path):
+    """What three trainings see on two GPUs, by the number that may run at once."""
+    monkeypatch.setattr(subprocess_runs, "gpus_of", lambda environment: ["4", "6"])
+    say = "import os; print(*(os.environ.get(n) for n in ('CUDA_VISIBLE_DEVICES', 'NPROC',"
+    say += " 'XLA_PYTHON_CLIENT_PREALLOCATE'))); open('{}/summary.json', 'w').write('{{}}')"
+
+    def seen(jobs):
+        root = tmp_path / str(jobs)
+        folders = [root / name for name in "abc"]
+        subprocess_runs.run_all(
+            [Training(f.name, f, (sys.executable, "-c", say.format(f))) for f in folders], jobs
+        )
+        return [(f / "log.txt").read_text().strip() for f in folders]
+
+    for name in ("CUDA_VISIBLE_DEVICES", "NPROC", "XLA_PYTHON_CLIENT_PREALLOCATE"):
+        monkeypatch.delenv(name, raising=False)
+    first, second, third = seen(0)
+    assert (first, second) == ("4 None None", "6 None None") and third in (first, second)
+    assert seen(1) == ["None None None"] * 3
+    assert seen(3) == ["4 None false", "6 None false", "4 None false"]

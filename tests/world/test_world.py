@@ -246,6 +246,10 @@ def test_bad_requests_are_refused(folder, tmp_path):
         build_world(tmp_path, 0, "smal")
     with pytest.raises(UserError, match="holds the simulated legacy world of seed 0, size tiny"):
         build_world(folder, 1, "tiny", variant="legacy")
+    build_world(tmp_path / "replaced", 0, "tiny", variant="legacy")
+    build_world(tmp_path / "replaced", 1, "tiny", variant="legacy", replace=True)
+    with pytest.raises(UserError, match="holds the simulated legacy world of seed 1, size tiny"):
+        build_world(tmp_path / "replaced", 0, "tiny", variant="legacy")
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(UserError, match="is not a world's manifest"):
         build_world(tmp_path, 0, "tiny", variant="legacy")

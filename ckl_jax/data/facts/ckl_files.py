@@ -310,7 +310,7 @@ def is_left_out(probe: Probe, directory: str | os.PathLike, say: Callable = prin
 
 
 def _read_answers(form: CsvFormat, path: Path) -> dict[str, Any] | None:
-    if not form.answers or not (form.updated or path.is_file()):
+    if not form.answers or not (form.updated or os.path.lexists(path)):
         return None
     return read_json_object(path)
 

@@ -142,7 +142,7 @@ def _read_changes(path: Path) -> dict[tuple[str, str, str], tuple[str, tuple[str
 def _changes(path: str | os.PathLike, interval: str):
     """(subject, relation, object) -> (kind, old objects) of the file beside `path`, if any."""
     beside = Path(path).with_name(f"{interval}_changed.jsonl")
-    if not beside.is_file():
+    if not os.path.lexists(beside):
         return {}
     try:
         return _read_changes(beside)

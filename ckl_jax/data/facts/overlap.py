@@ -144,7 +144,7 @@ def read_folder(folder: str | Path) -> tuple[dict[str, list[ProbeItem]], dict[st
     """
     folder = Path(folder)
     corpora = ckl_files.CORPORA.items()
-    there = {name: folder / f for name, f in corpora if (folder / f).is_file()}
+    there = {name: folder / f for name, f in corpora if os.path.lexists(folder / f)}
     inside = {part for whole, parts in _PARTS.items() if whole in there for part in parts}
     wanted = {name: path for name, path in there.items() if name not in inside}
     texts = {name: ckl_files.corpus_texts(path) for name, path in wanted.items()}

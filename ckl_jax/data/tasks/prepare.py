@@ -139,12 +139,13 @@ def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:
     files = CORPORA | REVIEWS
     for name in corpora or ():
         refuse_unknown(name, files, f"No corpus is called {name!r}; there are")
-        if not (directory / files[name]).is_file():
+        if not os.path.lexists(directory / files[name]):
             raise UserError(
                 f"{directory} has no {files[name]}, the corpus {name!r}; "
                 "check the folder, or leave this corpus out."
             )
-    sources = {n: directory / p for n, p in files.items() if (directory / p).is_file()}
+    # What is in a corpus's place, such as a folder or a broken link, is for its reader to refuse.
+    sources = {n: directory / p for n, p in files.items() if os.path.lexists(directory / p)}
     if not sources:
         raise UserError(
             f"{directory} holds none of CKL's corpora (such as {CORPORA['d1']}); "

@@ -112,12 +112,8 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
     if any(scenario.tuned for scenario in experiment.scenarios):
         _check_kilt(name, running)
     _check_model(name, running, _is_of_gpt2(experiment))
-    if running.bindings:  # which must bind something, by the files of the first cell
-        from ckl_jax.config import gin_config  # slow, and needed for this only
-
-        command = trainings(experiment, running)[0].command
-        files = [a.removeprefix("--gin_file=") for a in command if "--gin_file=" in a]
-        gin_config.read(files, running.of(tuned=False))
+    if running.bindings:
+        studies.check_trainings(trainings(experiment, running))
 
 
 def _check_model(name: str, running: Running, is_of_gpt2: bool) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ def _answers(experiment: Experiment, running: Running):
     corpora = {
         name: functools.partial(corpus_texts, running.probe_dir / CORPORA[name])
         for name in ("d0_small", "d1")
-        if (running.probe_dir / CORPORA[name]).is_file()
+        if os.path.lexists(running.probe_dir / CORPORA[name])
     }
     if corpora:
         more, counted = answer_analysis.overlap(study, corpora)

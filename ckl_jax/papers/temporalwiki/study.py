@@ -156,6 +156,8 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     for method in (INITIAL, *updates.methods):
         macros = _macros(unbuilt, Model(method))
         mine = studies.gin_values(_known(updates, method), macros, bindings)
+        if bindings:
+            studies.check_batch(mine)
         reviewed = mine["MIX_RATIO"] if _REVIEWS in mine else 0.0
         drawn[method] = Drawn(mine["MIXTURE_OR_TASK_NAME"], mine["BATCH_SIZE"], reviewed)
         # The first method that has a setting decides; rows are the same for all.

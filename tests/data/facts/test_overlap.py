@@ -109,6 +109,9 @@ def test_files_of_facts_and_of_questions_without_a_folder(tmp_path, capsys):
     [found] = overlap.measure({"q": items}, {"d": texts})["q"].values()
     assert found.exact == 0 and found.near == (0, 0, 0, 0, 1)  # all but the answer stands there
     assert main([*command, "--strict"]) == 2
+    (tmp_path / "empty.jsonl").touch()
+    assert main([*command[:3], str(tmp_path / "empty.jsonl"), *command[4:]]) == 2
+    assert "empty.jsonl has no documents" in capsys.readouterr().err
     assert main(command[:4]) == 2
     assert "Give FOLDER, or --documents and --probes or --dataset" in capsys.readouterr().err
 

@@ -107,6 +107,9 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "Gin syntax error" in refused("demo", "--gin=EPOCHS=")
     assert "Did you mean 'epochs'?" in refused("demo", "--gin=train.train.epoch=1")
     assert "the command sets it itself" in refused("demo", "--gin=MODEL_DIR='elsewhere'")
+    # Initial's batch of 64 would do; the methods' of 20 does not.
+    assert "does not divide BATCH_SIZE=20" in refused("demo", "--gin=NUM_MICROBATCHES=8")
+    assert "20 does not divide into 8 parts" in refused("demo", "--gin=MESH_SHAPE={'data': 8}")
     err = refused("demo", "--sorce=wikidata")
     assert "see 'ckl demo --help'. Did you mean '--source'?" in err
     assert "Did you mean 'demo'?" in refused("dmeo")

@@ -23,8 +23,11 @@ _DEV = 0.25  # fraction of the records of the dev files
 Record = dict[str, Any]
 
 
-def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
+def write_kilt(world: World, folder: str | os.PathLike, replace: bool = False) -> dict[str, int]:
     """Writes the files of all data sets, deterministically for a world.
+
+    Args:
+      replace: write over KILT's files of another world.
 
     Returns:
       The number of records by file.
@@ -32,7 +35,8 @@ def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
     Raises:
       UserError: the folder holds KILT's files of another world, or real ones.
     """
-    _claim(Path(folder), {"source": world.source, "seed": world.seed, "size": world.size})
+    origin = {"source": world.source, "seed": world.seed, "size": world.size}
+    _claim(Path(folder), origin, replace)
     writer, counts = _Writer(world), {}
     for name, form in KILT_SETS.items():
         records = list(getattr(writer, name)())
@@ -45,11 +49,12 @@ def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
     return counts
 
 
-def _claim(folder: Path, world: Mapping[str, Any]) -> None:
+def _claim(folder: Path, world: Mapping[str, Any], replace: bool) -> None:
     """Records the world of the folder, unless it contains other files."""
     record = folder / _WORLD
     held = read_json(record) if record.exists() else None
-    if held != world and (held is not None or any(folder.glob("*-kilt.jsonl*"))):
+    others = held is not None or any(folder.glob("*-kilt.jsonl*"))
+    if held != world and others and not replace:
         raise UserError(f"{folder} holds KILT's files of another origin; choose another --out.")
     write_json(record, world)
 

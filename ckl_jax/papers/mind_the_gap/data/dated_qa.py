@@ -27,7 +27,7 @@ def _templama(row: dict[str, Any]) -> tuple[Question, str]:
 def _streamingqa(row: dict[str, Any]) -> tuple[Question, str]:
     """Times are seconds in UTC; `answers_additional` is no reference of the evaluation."""
     asked_on, answered_on = (_day(row[key]) for key in ("question_ts", "evidence_ts"))
-    answers = tuple(row["answers"])
+    answers = tuple(_list(row, "answers"))
     found = Question(row["qa_id"], row["question"], answers, answered_on.isoformat())
     return found, f"Today is {asked_on:%A, %B} {asked_on.day}, {asked_on.year}. "
 
@@ -35,9 +35,16 @@ def _streamingqa(row: dict[str, Any]) -> tuple[Question, str]:
 def _realtimeqa(row: dict[str, Any]) -> tuple[Question, str]:
     """`answer` are the numbers of `choices` that are right; dates are 2022/07/08 or 2024-07-08."""
     asked_on = datetime.date.fromisoformat(row["question_date"].replace("/", "-"))
-    answers = tuple(row["choices"][int(number)] for number in row["answer"])
+    choices = _list(row, "choices")
+    answers = tuple(choices[int(number)] for number in _list(row, "answer"))
     found = Question(row["question_id"], row["question_sentence"], answers, asked_on.isoformat())
     return found, f"Today is {asked_on:%B %d, %Y}. "
+
+
+def _list(row: dict[str, Any], field: str) -> list[Any]:
+    if not isinstance(row[field], list):
+        raise ValueError(f"{field!r} is no list")
+    return row[field]
 
 
 def _day(seconds: int) -> datetime.date:

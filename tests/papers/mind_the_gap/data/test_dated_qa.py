@@ -100,6 +100,10 @@ def test_templama_as_its_script_writes_it_compressed_and_by_year(tmp_path, capsy
         ("realtimeqa", {"question_date": 2022}, "not a line of realtimeqa (AttributeError"),
         ("realtimeqa", {"question_sentence": ""}, "must be text; remove the line"),
         ("realtimeqa", {"choices": ["a", "None of the above"]}, "give the file without '_nota'"),
+        ("streamingqa", {"answers": {"a": 7}}, "ValueError: 'answers' is no list"),
+        ("streamingqa", {"answers": "Ann"}, "ValueError: 'answers' is no list"),
+        ("realtimeqa", {"choices": "xyz"}, "ValueError: 'choices' is no list"),
+        ("realtimeqa", {"answer": "12"}, "ValueError: 'answer' is no list"),
         ("templama", None, "not a line of templama (it has no 'answer')"),
     ],
 )
