@@ -151,7 +151,6 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"CHECKPOINT_MINUTES": 0}, "CHECKPOINT_MINUTES is 0; give a finite number above 0"),
         ({"EVAL_PERIOD": 0}, "EVAL_PERIOD is 0"),
         ({"PROBES": 3}, "PROBES is 3; give one such as @closed_book.ClosedBook() or None"),
-        ({"PROBES": "@closed_book.ClosedBook"}, "give a record such as @closed_book.ClosedBook()"),
         ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE"),
         ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),
@@ -226,6 +225,11 @@ def test_values(fails_at_once, macros, expected):
         macros = {k.replace("ClosedBook", "closed_book.ClosedBook"): v for k, v in macros.items()}
         flags = ["--gin.PROBES=@closed_book.ClosedBook()"]
     assert expected in fails_at_once(*flags, **macros)
+
+
+def test_a_record_without_its_parentheses(fails_at_once):
+    told = fails_at_once("--gin.PROBES=@closed_book.ClosedBook")
+    assert "give a record such as @closed_book.ClosedBook()" in told
 
 
 def test_evaluations_that_cannot_be_are_refused_at_once(fails_at_once, tmp_path):
