@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import datetime
 import functools
+import os
 import shlex
 import shutil
 import subprocess
@@ -217,6 +218,9 @@ class _Run:
         if not self._begin():
             return gate.EXIT_CODES[gate.TOO_FEW]
         self._decide()
+        # This process asks the models that another one trains meanwhile: neither may take three
+        # quarters of a GPU's memory beforehand, as JAX does by default.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self._step("before", self.folder / "before.json", lambda: self._ask(self.model, "before"))
         self._step("training", self.folder / "train" / "summary.json", self._train)
         self._step("export", self.folder / "model" / "config.json", self._export)
