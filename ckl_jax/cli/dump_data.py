@@ -18,8 +18,6 @@ from ckl_jax.papers.temporalwiki.data.diffsets import Options
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.timeline import SIZES
 
-_DUMPS = "ckl data dumps"
-
 
 def diffsets(
     settings: Flat[Options],
@@ -215,11 +213,13 @@ def dumps(
 
     world = make_world(seed, size, "legacy")
     dates = month_starts(world, months)
+    # Of another world, those of some months would stay.
+    command = f"ckl data dumps --size {size} --seed {seed}"
     if dry_run:
-        refuse_unclaimed(out, _DUMPS, overwrite)
+        refuse_unclaimed(out, command, overwrite)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
         return None
-    with claimed_folder(out, _DUMPS, overwrite), ProgressLine() as progress:
+    with claimed_folder(out, command, overwrite), ProgressLine() as progress:
         manifest = write_dumps(world, out, months, progress)
     for row in manifest["dates"].values():
         print(f"{row['pages']:8,}  pages: {row['wikipedia']}")

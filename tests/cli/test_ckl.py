@@ -175,6 +175,20 @@ def test_what_a_command_has_made_is_replaced_when_asked_to(command, name, tmp_pa
     assert (tmp_path / "out" / name).read_bytes() != before
 
 
+def test_dumps_of_two_worlds_do_not_mix(tmp_path, capsys):
+    argv = ["data", "dumps", "--size", "tiny", "--out", str(tmp_path / "out"), "--months"]
+    assert ckl.main([*argv, "3"]) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert ckl.main([*argv, "2", "--seed", "5"]) == 2
+    assert "choose another --out, or add --overwrite" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert ckl.main([*argv, "2", "--seed", "5", "--overwrite"]) == 0
+    after = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    dumps = {name for name in after if "2" in name}
+    assert len(dumps) == 6 and all(after[name] != before[name] for name in dumps)
+    assert ckl.main([*argv, "3", "--seed", "5"]) == 0  # more of the same
+
+
 @pytest.mark.parametrize("name", ckl.commands())
 def test_every_command_returns_what_json_prints(name):
     assert "dict[" in str(inspect.signature(ckl.commands()[name].load()).return_annotation)
