@@ -49,6 +49,16 @@ def require_vocabulary(**values: Any) -> None:
             )
 
 
+def need_vocabulary(vocabulary: Any, what: str) -> Any:
+    """The vocabulary; raises `UserError` for None, which `what` cannot do without."""
+    if vocabulary is None:
+        raise UserError(
+            f"VOCABULARY is None, and {what} cannot do without; bind VOCABULARY = "
+            "@vocabularies.Vocabulary()."
+        )
+    return vocabulary
+
+
 def require_size(**values: Any) -> None:
     """Raises `UserError` unless each of `values` is a whole number in [1, 2**31), and not None."""
     for name, value in values.items():

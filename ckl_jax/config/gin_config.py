@@ -102,6 +102,8 @@ def read(
     Macros that `overrides` will set, statements such as "A = None", need not be set. Of files that
     come with a model only `trusted` modules and this package's are imported, see `trust.check`.
     """
+    if trusted:  # modules of the user's own, which lie where the command runs
+        missing_modules.import_from_here()
     folders = gin_files.search_folders(search_paths, files)
     paths = [gin_files.find(name, folders).absolute() for name in files]
     scan = gin_scan.scan(paths, bindings, folders)

@@ -1,9 +1,11 @@
-"""Explains failed imports: which package provides the module, and how to install it."""
+"""Where modules of the user's own lie, and failed imports explained: what provides a module."""
 
 import importlib
 import importlib.util
+import os
 import pkgutil
 import re
+import sys
 
 from ckl_jax.errors import nearest
 
@@ -22,6 +24,15 @@ def missing_in(message: str) -> str | None:
     """The name of the module that a `ModuleNotFoundError` is about."""
     found = re.search(r"No module named '(.*?)'", message)
     return found[1] if found else None
+
+
+def import_from_here() -> None:
+    """Puts the working directory first on the module search path, as `python -m` does.
+
+    A user's `tasks` or `data` module is then theirs, whatever is installed under that name.
+    """
+    here = os.getcwd()
+    sys.path[:] = [here, *(path for path in sys.path if path != here)]
 
 
 def how_to_get(module: str) -> str:

@@ -130,6 +130,7 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
+        checks.need_vocabulary(model.input_vocabulary, "closed-book probes")
         generator_cls = _generator_of(model, "Closed-book probes need", "set PROBES to None")
         # All checks and all files before the first training step: an evaluation comes hours later.
         self._check_beams()

@@ -72,7 +72,8 @@ class FactEvaluator:
         Raises:
           UserError: a file is missing or malformed, or the model is not a decoder-only model.
         """
-        self.config, self.vocabulary = config, model.output_vocabulary
+        self.config = config
+        self.vocabulary = checks.need_vocabulary(model.output_vocabulary, "facts")
         # Two groups: all tokens of the triple, and the object's.
         self._losses = GroupLosses(model, 2, config.length, config.batch_size, put_batch)
         self._generator = DecoderOnlyGenerator(model, config.batch_size, put_batch=put_batch)

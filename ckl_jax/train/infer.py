@@ -81,7 +81,9 @@ def infer(
         )
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size, "INFER_BATCH_SIZE")
-    examples = dataset_cfg.examples(restored.model.input_vocabulary)
+    examples = dataset_cfg.examples(
+        checks.need_vocabulary(restored.model.input_vocabulary, "inputs that are text")
+    )
     # Before any parameters are loaded.
     if mode == "score" and any(example.targets is None for example in examples):
         raise UserError(

@@ -44,6 +44,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl, write_json, write_jsonl
 from ckl_jax.papers.ckl import simulated
 from ckl_jax.train import studies, train
+from ckl_jax.train.prepare import Prepared
+from ckl_jax.train.restore import RestoredModel
 from ckl_jax.trees import paths
 from ckl_jax.updates import training
 from tests.analysis.helpers import make_demo, undrawn
@@ -123,6 +125,11 @@ PLACES = {
     **{"BASE": "base", "PEFT": "peft", "LIKE": "config.json", "INITIAL": "demo/initial"},
     **{"TRAINED": "demo/lora", "NOUNS": "nouns", "STUDY": "study", "LAST": "study/initial"},
     **{"UPDATED": f"study/{INTERVALS[1]}/vanilla", "STALE": "stale", "CONTROL": "control"},
+}
+# Fields that must be texts, of the files of which each command reads every line.
+TEXTS = {
+    **{"DOCUMENTS": ("date", "text"), "QUESTIONS": ("id", "question")},
+    **{"FACTS": ("subject", "relation", "object"), "TREX": ("sub_label", "obj_label")},
 }
 UNDRAWN = {  # options, and why
     **{"--size": "other sizes take minutes", "--workers": "thousands of processes are legal"},
@@ -476,7 +483,10 @@ def test_a_field_that_is_gone_or_another_is_said(command, world, tmp_path, monke
             part.pop(key) if new == "gone" else part.__setitem__(key, new)
             text = "\n".join([json.dumps(value), *rest])
             (place / file.relative_to(world[name])).write_text(text)
-            run(argv_of(command, {**world, name: place, "OUT": tmp_path / "case" / "out"}))
+            argv = argv_of(command, {**world, name: place, "OUT": tmp_path / "case" / "out"})
+            code, _ = run(argv)
+            if key in TEXTS.get(name, ()) and not isinstance(new, str):
+                assert code == 2, f"{argv} takes {new!r} for a text"
 
 
 def test_a_runaway_in_a_reader_is_seen(world, monkeypatch):
@@ -485,40 +495,59 @@ def test_a_runaway_in_a_reader_is_seen(world, monkeypatch):
         run(argv_of("ledger", world), seconds=0.2)
 
 
-def macros_of(names) -> list[str]:
-    """The macros that gin files set; none if they need one that they do not set."""
+def macros_of(names, given=()) -> list[str]:
+    """The macros that gin files set; none if they need one that is not set."""
     try:
-        bindings = gin_config.read(names, []).scan.bindings
+        bindings = gin_config.read(names, given).scan.bindings
     except UserError:
         return []
     return sorted({binding.name for binding in bindings if binding.name.isupper()})
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(None, marks=pytest.mark.slow)])
-def test_any_value_of_a_macro_is_taken_or_refused_before_a_training(
-    count, tiny, tmp_path, monkeypatch
+# Jobs of `t5x`: the files that go over a training's, what they need, where settings were checked,
+# and how many cases are tried.
+INFER = "INFER_INPUTS='invariant_lama'"
+JOBS = {
+    "train": ((), (), (train, "begin"), 100),
+    "eval": (("ckl_eval.gin",), (), (RestoredModel, "load"), 15),
+    "infer": (("ckl_infer.gin",), (INFER,), (RestoredModel, "load"), 15),
+    "precompile": ((), (), (Prepared, "trace"), 15),
+}
+
+
+@pytest.mark.parametrize("all_cases", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("job", JOBS)
+def test_any_value_of_a_macro_is_taken_or_refused_before_the_work(
+    job, all_cases, tiny, tmp_path, monkeypatch
 ):
-    """Every macro of the run files of CKL and TemporalWiki with every value, or `count` of them."""
+    """Every macro of the run files of CKL and TemporalWiki with every value, or some of them."""
+    over, needed, (place, name), count = JOBS[job]
     methods = [path.stem for path in sorted(ROOT.glob("gin_configs/*_*.gin"))]
     kinds = {"ckl": "tiny.gin", "temporalwiki": "temporalwiki_tiny.gin"}
     runs = [(f"{m}.gin", kinds[m.split("_")[0]]) for m in methods if m.split("_")[0] in kinds]
+    if over:  # the model there is, which is CKL's Initial
+        runs = [("ckl_initial.gin", "tiny.gin", *over)]
     files = {}  # that set a macro
     for names in runs:
-        if len(macros := macros_of(names)) > 20:
+        if len(macros := macros_of(names, needed)) > 20:
             for macro in macros:
                 files.setdefault(macro, []).append(names)
-    assert len(files) > 50 and len({names for some in files.values() for names in some}) > 20
+    assert len(files) > 50
+    assert over or len({names for some in files.values() for names in some}) > 20
     rng = random.Random(0)
     drawn = [(macro, value) for macro in sorted(files) for value in VALUES]
 
-    monkeypatch.setattr(train, "begin", stop)
+    monkeypatch.setattr(place, name, stop)
+    monkeypatch.setattr(train, "begin", stop)  # a value may be a training
     monkeypatch.setattr(simulated, "_train_initial", stop)
     monkeypatch.chdir(tmp_path)
     world = {"DATA_DIR": str(tiny.root / "world"), "INITIAL_DIR": str(tiny.root / "initial")}
+    world |= {"CHECKPOINT_PATH": world["INITIAL_DIR"]} if over else {}
     world = [f"--gin.{name}={value!r}" for name, value in world.items()]
+    world += [f"--gin.{binding}" for binding in needed]
     begun = 0
-    for macro, value in rng.sample(drawn, count or len(drawn)):
-        argv = ["train", *(f"--gin_file={name}" for name in rng.choice(files[macro])), *world]
+    for macro, value in rng.sample(drawn, len(drawn) if all_cases else count):
+        argv = [job, *(f"--gin_file={name}" for name in rng.choice(files[macro])), *world]
         argv += ["--gin.MODEL_DIR='run'", f"--gin.{macro}={value}"]
         begun += run(argv, t5x)[0] == 0
     assert not list(tmp_path.rglob("checkpoint_*"))

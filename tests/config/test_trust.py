@@ -97,6 +97,16 @@ def test_what_the_user_names_is_imported(folder):
         gin_config.load([str(folder / "config.gin")], trusted=["evi", "evil.more"])
 
 
+def test_what_the_user_names_may_lie_where_the_command_runs(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine_alone.py").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    (folder / "config.gin").write_text(f"{IMPORTS}import mine_alone\n")
+    gin_config.load([str(folder / "config.gin")], trusted=["mine_alone"])
+    monkeypatch.delitem(sys.modules, "mine_alone")
+
+
 def test_files_of_the_folder_take_no_bundled_file_s_place(folder):
     """A name that is looked up finds the folder's files before the bundled ones."""
     (folder / "config.gin").write_text(IMPORTS)

@@ -92,6 +92,13 @@ def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
     assert "nothing to evaluate" in capsys.readouterr().err
 
 
+def test_without_a_vocabulary_nothing_is_asked(trained, tmp_path, capsys):
+    assert evaluate(trained, VOCABULARY=None) == 2
+    assert "VOCABULARY is None, and closed-book probes cannot" in capsys.readouterr().err
+    assert infer(trained, tmp_path, INFER_INPUTS="new_lama", VOCABULARY=None) == 2
+    assert "VOCABULARY is None, and inputs that are text cannot" in capsys.readouterr().err
+
+
 def test_a_checkpoint_without_its_arrays_is_named_and_passed_over(trained, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(trained, run)

@@ -90,7 +90,8 @@ class ProperNouns(HeldOutTasks):
         dataset = self.dataset(name)
         task = dataset.open(name)
         dataset.reading(model, [task])  # refuses one of another vocabulary
-        return mark_rows(task, model.output_vocabulary, self.tagger, self.rows, width)
+        vocabulary = checks.need_vocabulary(model.output_vocabulary, "proper nouns")
+        return mark_rows(task, vocabulary, self.tagger, self.rows, width)
 
     def _rows(self, losses: GroupLosses, params: Any, marks: Marks) -> Iterator[dict[str, Any]]:
         """The row of each text: by group [summed loss, tokens]."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from ckl_jax import checks
 from ckl_jax.data.tasks import chunks
 from ckl_jax.data.tasks.dated_task import DatedTask
 from ckl_jax.data.tasks.word_losses import WordLosses
@@ -58,7 +59,7 @@ class StreamRunner:
         partitioner: Partitioner,
     ):
         self.stream, self._tx, self._partitioner = stream, tx, partitioner
-        self.eos_id = model.output_vocabulary.eos_id
+        self.eos_id = checks.need_vocabulary(model.output_vocabulary, "dated text").eos_id
         self.lengths = chunks.buckets(stream.chunk_len, stream.lengths)
         self._every = updates.update_every if tx else 1
         self._rate = updates.learning_rate if tx else None
