@@ -129,7 +129,7 @@ PLACES = {
 # Fields that must be texts, of the files of which each command reads every line.
 TEXTS = {
     **{"DOCUMENTS": ("date", "text"), "QUESTIONS": ("id", "question")},
-    **{"FACTS": ("subject", "relation", "object"), "TREX": ("sub_label", "obj_label")},
+    **{"FACTS": ("subject_name", "relation", "object_name"), "TREX": ("sub_label", "obj_label")},
 }
 UNDRAWN = {  # options, and why
     **{"--size": "other sizes take minutes", "--workers": "thousands of processes are legal"},

@@ -254,7 +254,7 @@ def _clean(text: str) -> str:
 
 def _id(row: dict[str, Any], field: str, where: str) -> str:
     value = row.get(field)
-    if value is not None and not isinstance(value, str | int):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
         raise UserError(f"{where}: the field {field!r} is {str(value)[:40]!r}; give a text.")
     return "" if value is None else _clean(str(value))
 
