@@ -419,13 +419,14 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         arguments |= _pretended_devices(name, args)
     _check_processes(args)
     try:
-        from ckl_jax.config import gin_config, gin_scan, missing_modules
+        from ckl_jax.config import gin_config, gin_scan
+        from ckl_jax.data import plugins
         from ckl_jax.parallel import processes
         from ckl_jax.t5x_api import names
     except ImportError as e:
         raise UserError(f"{e}; install the package's requirements.") from e
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its greetings would hide what matters
-    missing_modules.import_from_here()
+    plugins.import_from_here()
     if not args.dry_run:
         processes.initialize(
             args.coordinator_address,

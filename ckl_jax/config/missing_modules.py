@@ -1,11 +1,9 @@
-"""Where modules of the user's own lie, and failed imports explained: what provides a module."""
+"""Explains failed imports: which package provides the module, and how to install it."""
 
 import importlib
 import importlib.util
-import os
 import pkgutil
 import re
-import sys
 
 from ckl_jax.errors import nearest
 
@@ -24,15 +22,6 @@ def missing_in(message: str) -> str | None:
     """The name of the module that a `ModuleNotFoundError` is about."""
     found = re.search(r"No module named '(.*?)'", message)
     return found[1] if found else None
-
-
-def import_from_here() -> None:
-    """Puts the working directory first on the module search path, as `python -m` does.
-
-    A user's `tasks` or `data` module is then theirs, whatever is installed under that name.
-    """
-    here = os.getcwd()
-    sys.path[:] = [here, *(path for path in sys.path if path != here)]
 
 
 def how_to_get(module: str) -> str:

@@ -5,13 +5,23 @@ batches.
 """
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ckl_jax.config.missing_modules import import_from_here
 from ckl_jax.errors import UserError
 
 PlugIn = Callable[..., list[str]]
+
+
+def import_from_here() -> None:
+    """Puts the working directory first on the module search path, as `python -m` does.
+
+    A user's `tasks` or `data` module is then theirs, whatever is installed under that name.
+    """
+    here = os.getcwd()
+    sys.path[:] = [here, *(path for path in sys.path if path != here)]
 
 
 def load(name: str, flag: str) -> PlugIn | None:
