@@ -31,7 +31,6 @@ from ckl_jax.config import (
     user_tracebacks,
 )
 from ckl_jax.config.quiet_imports import quiet_imports
-from ckl_jax.data import plugins
 from ckl_jax.errors import UserError, is_out_of_memory, nearest
 
 _running: list[Callable[..., Any]] = []
@@ -103,8 +102,6 @@ def read(
     Macros that `overrides` will set, statements such as "A = None", need not be set. Of files that
     come with a model only `trusted` modules and this package's are imported, see `trust.check`.
     """
-    if trusted:  # modules of the user's own, which lie where the command runs
-        plugins.import_from_here()
     folders = gin_files.search_folders(search_paths, files)
     paths = [gin_files.find(name, folders).absolute() for name in files]
     scan = gin_scan.scan(paths, bindings, folders)

@@ -16,6 +16,7 @@ from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
 from ckl_jax.config import gin_files
+from ckl_jax.data import plugins
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method, vanilla
@@ -121,6 +122,8 @@ def _open_run(
 ) -> Opened:
     from ckl_jax.config import gin_config
 
+    if trusted:  # modules of the user's own may lie where the command runs
+        plugins.import_from_here()
     # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
     checkpoint = Path(str(find_checkpoint(folder)))
     return gin_config.run(

@@ -97,14 +97,16 @@ def test_what_the_user_names_is_imported(folder):
         gin_config.load([str(folder / "config.gin")], trusted=["evi", "evil.more"])
 
 
-def test_what_the_user_names_may_lie_where_the_command_runs(folder, tmp_path, monkeypatch):
+def test_what_the_user_names_may_lie_where_the_command_runs(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "mine_alone.py").touch()
-    monkeypatch.chdir(tmp_path / "here")
-    (folder / "config.gin").write_text(f"{IMPORTS}import mine_alone\n")
-    gin_config.load([str(folder / "config.gin")], trusted=["mine_alone"])
-    monkeypatch.delitem(sys.modules, "mine_alone")
+    run = tmp_path / "run"
+    shutil.copytree(tiny.root / "initial", run)
+    (tmp_path / "mine_alone.py").touch()
+    first, _, rest = (run / "config.gin").read_text().partition("\n")
+    (run / "config.gin").write_text(f"{first}\nimport mine_alone\n{rest}")
+    monkeypatch.chdir(tmp_path)
+    open_model(str(run), trusted=["mine_alone"])
+    assert sys.modules.pop("mine_alone").__file__ == str(tmp_path / "mine_alone.py")
 
 
 def test_files_of_the_folder_take_no_bundled_file_s_place(folder):
