@@ -5,6 +5,7 @@ import collections
 import contextlib
 import errno
 import fcntl
+import functools
 import gzip
 import hashlib
 import itertools
@@ -18,7 +19,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +27,8 @@ from ckl_jax.errors import UserError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _PART = ".part"  # ends the name of a file that is being written
-_MARK = ".made_by"  # in a folder: the command that fills it
+_MARK = ".made_by"  # in a folder: the command that fills it, and its files
+_written: list[set[str]] = []  # what each block of `claimed_folder` has written
 
 
 @contextlib.contextmanager
@@ -118,6 +120,8 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
                     _give_name(f.fileno(), temporary)
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
+            for written in _written:
+                written.add(os.path.abspath(path))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -207,10 +211,12 @@ def claimed_folder(
 ) -> Iterator[None]:
     """Makes a folder a command's own while the block fills it; the same command may fill it again.
 
-    A folder that was not there is removed if the block fails, as on a full disk.
+    With `overwrite`, what the command wrote there before and does not write again is removed at the
+    end. A folder that was not there is removed if the block fails, as on a full disk.
 
     Args:
-      command: that writes it; its name is kept in the folder.
+      command: that writes it; it is kept in the folder, with the names of its files. Options may
+        follow whose other values need `overwrite`, such as "ckl data dumps --seed 0".
       overwrite: whether it may hold what others have made; see `refuse_existing`.
 
     Raises:
@@ -219,13 +225,45 @@ def claimed_folder(
     was_there = os.path.lexists(out)
     refuse_unclaimed(out, command, overwrite)
     with locked(out):
+        (held, *made), written = _read_mark(out), set()
+        if held.split(" --")[0] != command.split(" --")[0]:
+            made = []  # are another's
+        _written.append(written)
         try:
-            write_file(Path(out) / _MARK, f"{command}\n")
+            _write_mark(out, command, made)
             yield
+            here = functools.partial(_is_inside, out)
+            names = {*filter(here, (os.path.relpath(path, out) for path in written))} - {_MARK}
+            if overwrite and names:  # it may have found everything there
+                for name in filter(here, {*made} - names):
+                    os.unlink(Path(out) / name)
+                made = []
+            _write_mark(out, command, sorted({*made} | names))
         except BaseException:
             if not was_there:
                 shutil.rmtree(out, ignore_errors=True)
             raise
+        finally:
+            _written.pop()
+
+
+def _read_mark(out: str | os.PathLike) -> list[str]:
+    """The command that a folder is marked with, or "", and the files that it has written."""
+    mark = Path(out) / _MARK
+    with os_errors(mark, "read"):
+        held = mark.read_bytes().decode(errors="replace") if mark.is_file() else ""
+    return held.splitlines() or [""]
+
+
+def _write_mark(out: str | os.PathLike, command: str, names: Iterable[str]) -> None:
+    write_file(Path(out) / _MARK, "".join(f"{line}\n" for line in (command, *names)))
+
+
+def _is_inside(out: str | os.PathLike, name: str) -> bool:
+    """Whether a name is that of a file in a folder, not reached by a link; a mark may be forged."""
+    root = os.path.join(os.path.realpath(out), "")
+    path = os.path.join(root, name)
+    return path.startswith(root) and os.path.realpath(path) == path and os.path.isfile(path)
 
 
 @contextlib.contextmanager
@@ -258,10 +296,7 @@ def lock(file: Any, wait: bool = False) -> bool:
 
 def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | None) -> None:
     """Raises `UserError` for a folder with files that is not marked as the command's own."""
-    mark = Path(out) / _MARK
-    with os_errors(mark, "read"):
-        held = mark.read_bytes().strip() if mark.is_file() else b""
-    if held != command.encode():
+    if _read_mark(out)[0] != command:
         refuse_existing(out, overwrite)
 
 

@@ -92,6 +92,36 @@ def test_text_that_is_no_unicode_is_refused_and_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_command_does_not_write_again_goes(tmp_path):
+    """With --overwrite; but for others' files and what lies elsewhere, whatever the mark says."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.write_text("mine")
+
+    def fill(*names, command="ckl data quiz", overwrite=True):
+        with files.claimed_folder(out, command, overwrite):
+            for name in names:
+                files.write_file(out / name, command)
+        return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+
+    assert fill("a", "b", "in/c") == [".made_by", "a", "b", "in/c"]
+    (out / "notes").write_text("mine")
+    (out / "link").symlink_to(outside)
+    assert fill("a", overwrite=False) == [".made_by", "a", "b", "in/c", "link", "notes"]
+    assert fill("a", "b", "in/c") == [".made_by", "a", "b", "in/c", "link", "notes"]
+    assert fill("a") == [".made_by", "a", "link", "notes"]
+    assert fill() == [".made_by", "a", "link", "notes"]  # it wrote nothing: all was there
+    with open(out / ".made_by", "a") as mark:
+        mark.write(f"../outside\n{outside}\nlink\n.\nnowhere\n")
+    assert fill("b") == [".made_by", "b", "link", "notes"]
+    assert fill("c", command="ckl world --seed 1") == [".made_by", "b", "c", "link", "notes"]
+    assert outside.read_text() == (out / "notes").read_text() == "mine"
+    with pytest.raises(ValueError), files.claimed_folder(out, "ckl world --seed 1"):
+        files.write_file(out / "d", "")
+        raise ValueError
+    assert (out / "c").exists()  # a failure removes nothing
+    assert fill("d", command="ckl world --seed 2") == [".made_by", "b", "d", "link", "notes"]
+
+
 def test_two_cannot_fill_a_folder_at_once(tmp_path):
     """The second is refused, and what the first has written stays."""
     out = tmp_path / "new" / "out"

@@ -213,7 +213,6 @@ def dumps(
 
     world = make_world(seed, size, "legacy")
     dates = month_starts(world, months)
-    # Of another world, those of some months would stay.
     command = f"ckl data dumps --size {size} --seed {seed}"
     if dry_run:
         refuse_unclaimed(out, command, overwrite)
@@ -264,7 +263,15 @@ def snapshots(
     fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
     texts = read_place(documents, fields)
     with claimed_folder(out, "ckl data snapshots", overwrite), ProgressLine() as progress:
-        manifest = write_snapshots(texts, stated, out, dates, complete=complete, progress=progress)
+        manifest = write_snapshots(
+            texts,
+            stated,
+            out,
+            dates,
+            complete=complete,
+            replace=overwrite,
+            progress=progress,
+        )
     for stamp, row in manifest["dates"].items():
         print(f"{row['pages']:8,}  pages, {row['items']:,} items: {Path(out) / stamp}")
     return manifest

@@ -81,7 +81,8 @@ def dated_quiz(
     from ckl_jax.papers.lm_pub_quiz.dated_dataset import write_dataset
 
     day, wordings = check_day(as_of, "--as-of"), read_wordings(templates) if templates else {}
-    with claimed_folder(out, "ckl data dated-quiz", overwrite):
+    command = f"ckl data dated-quiz --as-of {day} --relations {','.join(relations)}"
+    with claimed_folder(out, f"{command} --instances {instances}", overwrite):
         made, counts = write_dataset(
             read_dated_facts(facts), day, out, relations, wordings, instances, skip_overlaps
         )

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data import dump_writer
-from ckl_jax.files import read_json_object, write_json
+from ckl_jax.files import write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.months import ItemState, Month, PageState, Sentence, months, property_labels
 
 SITE = "simwiki"
-_RECORD = "dumps.json"
 
 
 def write_dumps(
@@ -36,7 +35,6 @@ def write_dumps(
       UserError: the world has not so many months, or the folder cannot be written.
     """
     directory, dates = Path(directory), {}
-    _remove_others(directory, world)
     for done, month in enumerate(months(world, count), 1):
         stamp = month.date.replace("-", "")
         wikipedia = f"{SITE}-{stamp}-pages-articles-multistream.xml.bz2"
@@ -52,20 +50,8 @@ def write_dumps(
         }
         progress(done, count, "months")
     manifest = {"seed": world.seed, "size": world.size, "site": SITE, "dates": dates}
-    write_json(directory / _RECORD, manifest)
+    write_json(directory / "dumps.json", manifest)
     return manifest
-
-
-def _remove_others(directory: Path, world: World) -> None:
-    """Removes the dumps of another world: those of some months would stay beside this one's."""
-    held = read_json_object(directory / _RECORD) if (directory / _RECORD).is_file() else {}
-    if held.get("site") == SITE and (held.get("seed"), held.get("size")) != (
-        world.seed,
-        world.size,
-    ):
-        for names in (f"{SITE}-*-pages-articles-multistream*.bz2", "wikidata-*-all.json.gz"):
-            for path in directory.glob(names):
-                path.unlink()
 
 
 # --- Wikipedia

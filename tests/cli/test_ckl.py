@@ -189,6 +189,17 @@ def test_dumps_of_two_worlds_do_not_mix(tmp_path, capsys):
     assert ckl.main([*argv, "3", "--seed", "5"]) == 0  # more of the same
 
 
+def test_a_world_in_the_place_of_another_leaves_nothing_of_it(tmp_path):
+    out = ["--size", "tiny", "--out", str(tmp_path / "out")]
+    assert ckl.main(["world", *out]) == 0
+    assert (tmp_path / "out" / "wikipedia_review.csv").exists()
+    assert ckl.main(["world", *out, "--world", "legacy", "--overwrite"]) == 0
+    assert ckl.main(["world", *out[:-1], str(tmp_path / "other"), "--world", "legacy"]) == 0
+    found = ({p.name: p.read_bytes() for p in (tmp_path / n).glob("*.*")} for n in ("out", "other"))
+    first, second = found
+    assert first == second
+
+
 @pytest.mark.parametrize("name", ckl.commands())
 def test_every_command_returns_what_json_prints(name):
     assert "dict[" in str(inspect.signature(ckl.commands()[name].load()).return_annotation)

@@ -145,7 +145,7 @@ def clean(
     settings = {"inputs": [file_identity(path) for path in inputs]} | dataclasses.asdict(options)
     settings["latest"] = latest_of(options)
     # Finished by an earlier call with the same settings.
-    if out.is_file() and (done := _finished(record, settings)):
+    if out.is_file() and (done := _finished(record, settings, overwrite)):
         return done
     backends = backends_of(options)
     folder = out.with_name(f".{out.name}.work")
@@ -187,16 +187,18 @@ def latest_of(options: Options) -> str:
     return options.latest or datetime.date.today().isoformat()
 
 
-def _finished(record: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+def _finished(record: Path, settings: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
     if not record.is_file():
         return None
     settings_there = files.read_json_object(record)
     held = settings_there.get("settings", {})
     same = {k: v for k, v in settings.items() if k != "latest"}  # that is today's date
     if changed := [k for k, v in same.items() if held.get(k) != v]:
+        if overwrite:
+            return None
         raise UserError(
             f"{record} says that the documents beside it were made with other settings "
-            f"({', '.join(sorted(changed))}); choose another --out, or delete both."
+            f"({', '.join(sorted(changed))}); choose another --out, or add --overwrite."
         )
     return settings_there
 

@@ -23,6 +23,7 @@ from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
 
 WIKI = "ownwiki"
+_PAGES = WIKI + "-{}-pages-articles-multistream.xml.bz2"
 _MOST_DATES = 120  # ten years of months
 
 
@@ -33,6 +34,7 @@ def write_snapshots(
     dates: Sequence[str] = (),
     *,
     complete: bool = False,
+    replace: bool = False,
     progress: Callable[[int, int, str], None] = lambda *unused: None,
 ) -> dict[str, Any]:
     """Writes a dump of pages and one of items for each date, in memory that texts do not fill.
@@ -42,6 +44,7 @@ def write_snapshots(
       facts: with the dates between which they hold, or at which they were seen.
       dates: of the snapshots, YYYY-MM-DD; () is all dates of documents.
       complete: whether the newest date of documents has all of them: what is missing is gone.
+      replace: whether the folder may hold snapshots of other dates.
 
     Returns:
       The manifest: for each date its two files, and how many pages and items they have.
@@ -55,9 +58,11 @@ def write_snapshots(
         dates = sorted(set(dates)) or versions.dates()
         _check_dates(dates, versions.dates())
         rows, stamps = [], [date.replace("-", "") for date in dates]
+        if not replace:
+            _refuse_others(out, stamps)
         for stamp, date in zip(stamps, dates, strict=True):
             names = (
-                f"{WIKI}-{stamp}-pages-articles-multistream.xml.bz2",
+                _PAGES.format(stamp),
                 f"wikidata-{stamp}-all.json.gz",
             )
             pages = dump_writer.write_pages(out / names[0], WIKI, versions.pages(date, complete))
@@ -70,6 +75,15 @@ def write_snapshots(
     manifest = {"site": WIKI, "dates": dict(zip(stamps, rows, strict=True))}
     files.write_json(out / "dumps.json", manifest)
     return manifest
+
+
+def _refuse_others(folder: Path, stamps: Sequence[str]) -> None:
+    names = {path.name for path in folder.glob(_PAGES.format("*"))}
+    if others := sorted(names - set(map(_PAGES.format, stamps))):
+        raise UserError(
+            f"{folder} holds snapshots of other dates, of other text perhaps ({others[0]}); choose "
+            "another --out, give these --dates too, or add --overwrite."
+        )
 
 
 def _check_dates(dates: Sequence[str], of_documents: Sequence[str]) -> None:

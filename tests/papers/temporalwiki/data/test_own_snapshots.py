@@ -177,3 +177,17 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
     check_series([old, new])
     with pytest.raises(UserError, match="20200101"):
         find_all([f"{folder}/20200101"])
+
+
+def test_snapshots_of_other_dates_do_not_mix(inputs, capsys):
+    days = ["--dates", f"{OLD},{NEW}"]
+    assert snapshots(inputs, *days) == 0
+    before = {path.name: path.read_bytes() for path in (inputs / "out").iterdir()}
+    others = ["--dates", f"{NEW},2021-06-01"]
+    assert snapshots(inputs, *others) == 2
+    assert "holds snapshots of other dates" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (inputs / "out").iterdir()} == before
+    assert snapshots(inputs, "--dates", f"{OLD},{NEW},2021-06-01") == 0  # one more
+    assert snapshots(inputs, *others, "--overwrite") == 0
+    assert not any(path.exists() for path in dumps(inputs, OLD))
+    assert all(path.exists() for path in dumps(inputs, NEW))
