@@ -144,9 +144,10 @@ def check_batch(batch_size: int, num_microbatches: int, parts: int) -> None:
 
 
 def known_parts(sizes: Mapping[str, int] | Sequence[int] | None) -> int:
-    """The parts that a mesh shape, see `mesh_sizes`, splits a batch into: 1 for sizes of -1."""
-    sizes = _by_name(sizes or {})
-    return math.prod(sizes[axis] for axis in BATCH_AXES if sizes.get(axis, -1) != -1)
+    """The parts that a mesh shape, see `mesh_sizes`, splits a batch into, as far as it says so."""
+    found = _by_name(sizes or {})
+    checks.require_ints(-1, MESH_SHAPE=tuple(found.values()) or (-1,))
+    return math.prod(max(1, found.get(axis, 1)) for axis in BATCH_AXES)
 
 
 def _check_divides(batch_size: int, parts: int, name: str = "BATCH_SIZE") -> None:

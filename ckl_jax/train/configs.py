@@ -128,11 +128,7 @@ class DatasetConfig:
         plan = EpochPlan(
             len(tasks[0]), replay, method.mixture, self.batch_size, epochs, self.seed, review
         )
-        if self.batch_size > plan.epoch_rows(0):
-            raise UserError(
-                f"BATCH_SIZE {self.batch_size} exceeds the {plan.epoch_rows(0)} rows of an epoch "
-                f"of {self.mixture_or_task_name!r}: the batch would be padding; give a smaller one."
-            )
+        plan.refuse_padding(self.mixture_or_task_name)
         if (shortage := plan.shortage()) and jax.process_index() == 0:
             print(shortage, file=sys.stderr, flush=True)
         return self._source(plan, tasks, model, partitioner)

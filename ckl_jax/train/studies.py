@@ -199,17 +199,30 @@ def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
                 checks.require_int(1, **{f"--gin.{name}": ast.literal_eval(value)})
 
 
-def check_trainings(trainings: Iterable[Training]) -> None:
-    """Refuses, before the first training, what only a later one would: its bindings, its batch.
+def check_trainings(trainings: Iterable[Training], bindings: Sequence[str]) -> None:
+    """Refuses, before the first training, what only a later one would, or the report.
+
+    Args:
+      trainings: whose probes are reported.
+      bindings: the user's, which are among those of the trainings.
 
     Raises:
-      UserError: a binding binds nothing, or a batch does not divide into microbatches or over the
-        mesh shape.
+      UserError: a binding binds nothing or leaves out the probes, or a batch does not divide into
+        microbatches or over the mesh shape.
     """
+    for binding in bindings:
+        if binding.replace(" ", "") == "PROBES=None":
+            raise UserError("--gin.PROBES=None: what is reported are their scores; leave it out.")
+    for training in trainings:
+        check_batch(settings_of(training))
+
+
+def settings_of(training: Training) -> dict[str, Any]:
+    """{name: value} of the macros and parameters that a training's command sets."""
     from ckl_jax.config import gin_config  # slow
 
-    for names, statements in map(Training.gin, trainings):
-        check_batch({b.name: b.value for b in gin_config.read(names, statements).scan.bindings})
+    names, statements = training.gin()
+    return {b.name: b.value for b in gin_config.read(names, statements).scan.bindings}
 
 
 def check_batch(values: Mapping[str, Any]) -> None:
@@ -220,10 +233,10 @@ def check_batch(values: Mapping[str, Any]) -> None:
     """
     from ckl_jax.parallel import mesh  # slow
 
-    if (batch_size := values.get("BATCH_SIZE")) is not None:  # an evaluation may have none
+    if "BATCH_SIZE" in values:  # an evaluation may have none
         # The number of devices is not asked for: that would start them in this process too.
         parts = mesh.known_parts(values.get("MESH_SHAPE"))
-        mesh.check_batch(batch_size, values.get("NUM_MICROBATCHES", 1), parts)
+        mesh.check_batch(values["BATCH_SIZE"], values.get("NUM_MICROBATCHES", 1), parts)
 
 
 def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:

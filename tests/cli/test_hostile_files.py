@@ -325,13 +325,14 @@ def _something_else(path, kind):
     ("command", "name"),
     [
         ("data review CKL --out OUT", "invariantLAMA.csv"),
+        ("data review CKL --out OUT", "evidence.jsonl"),
         ("data prepare --dir CKL --out OUT", "recent_news_full.csv"),
         ("data overlap CKL", "recentlama_val_answers.json"),
     ],
 )
 def test_what_is_no_file_does_not_count_as_absent(command, name, kind, tiny, tmp_path, capsys):
     folder = shutil.copytree(tiny.probes, tmp_path / "ckl")
-    (folder / name).unlink()
+    (folder / name).unlink(missing_ok=True)
     _something_else(folder / name, kind)
     command = command.replace("CKL", str(folder)).replace("OUT", str(tmp_path / "out"))
     assert name in refused(capsys, command.split())

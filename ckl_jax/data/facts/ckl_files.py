@@ -359,6 +359,6 @@ def _accepted(
 
 def _strings(values: Iterable[Any]) -> tuple[str, ...]:
     """Returns the non-empty strings of `values` without repeats."""
-    if isinstance(values, str):
+    if not isinstance(values, list | tuple) or not all(type(v) in (str, int) for v in values):
         raise TypeError("a list of answers, not a string")
     return tuple(dict.fromkeys(s for v in values if (s := str(v).strip())))

@@ -5,6 +5,7 @@ qualifiers and references count only if asked for, as they do in the paper's rel
 statement also has a rank and dates, which decide whether its fact holds on a day.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -147,12 +148,12 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
     Raises:
       UserError: the line is not JSON or no entity; the message names file, line and byte.
     """
-    try:
+    with entity_errors(path, line):
         entity = parse_json(line[2])
-        if entity["id"][0] not in "QP":
+        if (letter := entity["id"][0]) not in "QP":
             return None
         return Entity(
-            entity["id"],
+            _key(letter, entity["id"]),
             label_of(entity, rules.language),
             _title(entity.get("sitelinks") or {}, rules.site),
             int(entity.get("lastrevid") or 0),
@@ -160,6 +161,13 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
             line[0],
             tuple(aliases_of(entity, rules.language)) if rules.aliases else (),
         )
+
+
+@contextlib.contextmanager
+def entity_errors(path: str | os.PathLike, line: Line) -> Iterator[None]:
+    """Turns what a malformed entity leads to into a `UserError` that names file, line and byte."""
+    try:
+        yield
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
         no_entity = f"no entity as Wikidata's dumps have them ({type(e).__name__}: {e})"
         what = e if isinstance(e, BadJson) else no_entity
@@ -200,10 +208,10 @@ def _statements(claims: dict[str, Any], rules: FactRules) -> Iterator[Statement]
                 snak, qualifiers = statement["mainsnak"], statement.get("qualifiers") or {}
                 if item := item_of(snak):
                     dates = (_date(qualifiers.get(name)) for name in (START, END))
-                    yield Statement(snak["property"], item, rank == best, *dates)
+                    yield Statement(_key("P", snak["property"]), item, rank == best, *dates)
                 for snak in _further_snaks(statement, rules):
                     if item := item_of(snak):
-                        yield Statement(snak["property"], item)
+                        yield Statement(_key("P", snak["property"]), item)
 
 
 def _date(snaks: list[dict[str, Any]] | None) -> str:
@@ -242,4 +250,12 @@ def item_of(snak: dict[str, Any]) -> str:
     value = snak["datavalue"]["value"]
     if snak["datavalue"]["type"] != "wikibase-entityid" or value.get("entity-type") != "item":
         return ""
-    return value.get("id") or f"Q{value['numeric-id']}"  # dumps before 2016 have no id
+    # Dumps before 2016 have no id.
+    return _key("Q", value.get("id") or f"Q{value['numeric-id']}")
+
+
+def _key(letter: str, key: Any) -> str:
+    """The id of an item (Q) or property (P); raises `ValueError` if it is none."""
+    if type(key) is not str or key[:1] != letter or not key[1:].isdecimal():
+        raise ValueError(f"{key!r} is no {letter}-number")
+    return key

@@ -231,6 +231,12 @@ class CachedTask:
         self._arrays = {name: self._map(name) for name in manifest["features"]}
 
     @classmethod
+    def rows_in(cls, folder: Path, name: str) -> int | None:
+        """The rows of the task of that name in a folder of tasks; None if it is not there."""
+        task = folder / name
+        return len(cls.open(task)) if (task / "manifest.json").is_file() else None
+
+    @classmethod
     def open(cls, directory: str | os.PathLike) -> "CachedTask":
         """Opens a folder made by `write_cached`.
 

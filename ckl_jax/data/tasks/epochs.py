@@ -94,6 +94,14 @@ class EpochPlan:
         if self.mixture is not None and self.mixture.ratio > 0 and self.replay < 1:
             raise UserError("This method replays the old corpus, but no rows of it were given.")
 
+    def refuse_padding(self, name: str) -> None:
+        """Raises `UserError` if an epoch of the task `name` has fewer rows than a batch."""
+        if self.batch_size > self.epoch_rows(0):
+            raise UserError(
+                f"BATCH_SIZE {self.batch_size} exceeds the {self.epoch_rows(0)} rows of an epoch "
+                f"of {name!r}: the batch would be padding; give a smaller one."
+            )
+
     def shortage(self) -> str | None:
         """A warning if an epoch needs more old rows than exist, else None."""
         wanted = max((self._wanted(e) for e in range(self.epochs)), default=0)

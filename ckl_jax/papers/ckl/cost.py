@@ -7,14 +7,14 @@ add a part up to 25 % less or 20 % more.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckl_jax.analysis import labels
-from ckl_jax.config import gin_config
 from ckl_jax.data.tasks.epochs import EpochPlan, Mixture
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.replay import replay
+from ckl_jax.train.studies import settings_of
 from ckl_jax.train.subprocess_runs import Training
 
 _CORE = 45e9  # FLOP a second of the small world's T5 on one CPU core
@@ -58,7 +58,7 @@ def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
 
 def of(training: Training, rows: Rows) -> Cost | None:
     """The cost of a training; None if its rows are unknown before it runs, as for KILT."""
-    settings = _settings(training.command)
+    settings = settings_of(training)
     # Of GPT-2's updates a text is about a row.
     task = settings.get("D1_TEXT") or settings["MIXTURE_OR_TASK_NAME"]
     steps, main = settings.get("TRAIN_STEPS"), rows(task) if isinstance(task, str) else None
@@ -71,13 +71,12 @@ def of(training: Training, rows: Rows) -> Cost | None:
     return Cost(steps, 6.0 * steps * settings["BATCH_SIZE"] * per_row, 4 * parameters * (1 + adam))
 
 
-def _settings(command: Sequence[str]) -> dict[str, Any]:
-    """{gin name: value} of a `t5x train`."""
-    files = [a.removeprefix("--gin_file=") for a in command if a.startswith("--gin_file=")]
-    macros = [a.removeprefix("--gin.") for a in command if a.startswith("--gin.")]
-    bindings = [a.removeprefix("--gin_bindings=") for a in command if "--gin_bindings=" in a]
-    read = gin_config.read(files, [*(m.replace("=", " = ", 1) for m in macros), *bindings])
-    return {b.name: b.value for b in read.scan.bindings}
+def check_rows(trainings: Iterable[Training], rows: Rows) -> None:
+    """Raises `UserError` if an epoch of a training has fewer rows than a batch."""
+    for settings in map(settings_of, trainings):
+        name = settings.get("MIXTURE_OR_TASK_NAME")
+        if main := rows(name) if isinstance(name, str) else None:
+            _plan({**settings, "EPOCHS": 1}, main, rows).refuse_padding(name)
 
 
 def _plan(settings: Mapping[str, Any], main: int, rows: Rows) -> EpochPlan:

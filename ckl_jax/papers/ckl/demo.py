@@ -86,6 +86,12 @@ def run(demo: Demo) -> Path:
     with studies.open_study(demo, "demo.json", "demo", free=("methods",)) as study:
         study.step(f"Data: {demo.source}, {demo.world}, seed {demo.seed}")
         _prepare(demo)
+        if demo.bindings:
+            from ckl_jax.data.tasks.cached import CachedTask
+            from ckl_jax.papers.ckl import cost
+
+            tasks = demo.root / "data" / "prepared" / "tasks"
+            cost.check_rows(_trainings(demo), functools.partial(CachedTask.rows_in, tasks))
         study.step("Initial model on D0")
         study.run([training(demo, INITIAL)])
         study.step(f"{labels.count(len(demo.methods), 'method')} on D1")
@@ -120,7 +126,7 @@ def _check(demo: Demo) -> None:
     if demo.bindings:
         studies.refuse_own(demo.bindings, _macros(demo, PAPER[0]))
         # A misspelt name fails here, not after an hour.
-        studies.check_trainings(training(demo, name) for name in (INITIAL, *demo.methods))
+        studies.check_trainings(_trainings(demo), demo.bindings)
         from ckl_jax.config import gin_config  # slow, and needed for this only
 
         gin_config.load(_gin_files(demo, PAPER[0]), demo.bindings)
@@ -130,6 +136,10 @@ def _prepare(demo: Demo) -> None:
     from ckl_jax.papers.ckl import simulated
 
     simulated.prepare_for(demo)
+
+
+def _trainings(demo: Demo) -> list[Training]:
+    return [training(demo, name) for name in (INITIAL, *demo.methods)]
 
 
 def training(demo: Demo, name: str) -> Training:

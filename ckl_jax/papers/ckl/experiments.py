@@ -52,6 +52,8 @@ def run(name: str, running: Running, progress: Progress = no_progress) -> Path:
         plan = trainings(experiment, running)
         study.step("Trainings")
         rows = functools.partial(_rows, running.probe_dir, running.prepared / "tasks")
+        if running.bindings:
+            cost.check_rows(plan, rows)
         for line in cost.lines(plan, rows):
             print(f"   {line}", flush=True)
         # Trainings that are finished are skipped; see `train.subprocess_runs`.
@@ -79,8 +81,8 @@ def describe(name: str, running: Running) -> list[str]:
 
 def _rows(probes: Path, tasks: Path, name: str) -> int | None:
     """The number of rows of a corpus: of its cached task, else of its published file."""
-    if (tasks / name / "manifest.json").is_file():
-        return len(CachedTask.open(tasks / name))
+    if (prepared := CachedTask.rows_in(tasks, name)) is not None:
+        return prepared
     path = probes / TEXTS[name] if name in TEXTS else None
     return sum(1 for _ in csv_rows(path)) - 1 if path and path.is_file() else None
 
@@ -113,7 +115,7 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
         _check_kilt(name, running)
     _check_model(name, running, _is_of_gpt2(experiment))
     if running.bindings:
-        studies.check_trainings(trainings(experiment, running))
+        studies.check_trainings(trainings(experiment, running), running.bindings)
 
 
 def _check_model(name: str, running: Running, is_of_gpt2: bool) -> None:

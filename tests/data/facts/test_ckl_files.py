@@ -119,7 +119,16 @@ def test_updated_lama_has_old_and_new_aliases(tmp_path):
     assert available_probes(tmp_path) == ["updated_lama"]
 
 
-@pytest.mark.parametrize("answers", [{"8": []}, {"7": [{"old": []}]}, {"7": "Brel"}, {"7": []}])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        *({"8": []}, {"7": [{"old": []}]}, {"7": "Brel"}, {"7": []}),
+        *(
+            {"7": [{"old": ["Moe"], "new": new}]}
+            for new in ([None], [["Brel"]], {"Brel": 1}, [True])
+        ),
+    ],
+)
 def test_unusable_answers_are_named(tmp_path, answers):
     with pytest.raises(UserError, match="line 2: the file of answers must have .* id '7'"):
         read_probe("updated_lama", _updated(tmp_path, answers))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -207,6 +208,31 @@ def test_newsqa(tmp_path):
     assert f1("$3 Million.", question.answers) == 1.0
     path.write_text("[]")
     with pytest.raises(UserError, match="no list 'data'"):
+        list(read_newsqa(path))
+
+
+@pytest.mark.parametrize(
+    "change, question, told",
+    [
+        ({"storyId": 7}, {}, "story 1: the field 'storyId' is 7; give a text"),
+        ({"text": None}, {}, "story 1: the field 'text' is None"),
+        ({"questions": {}}, {}, "story 1: 'questions' is no list"),
+        ({"questions": ["x"]}, {}, "story 1, question 1: it is no object"),
+        ({}, {"consensus": [1]}, "question 1: it is no object, or its 'consensus' is none"),
+        ({}, {"consensus": {"s": "1", "e": 3}}, "its span, ('1', 3), is none of the text's"),
+        ({}, {"consensus": {"s": -3, "e": 70}}, "its span, (-3, 70), is none of the text's"),
+        ({}, {"consensus": {"s": 0, "e": 10**9}}, "is none of the text's characters"),
+        ({}, {"consensus": {"s": 3, "e": 3}}, "its span is empty"),
+        ({}, {"q": ""}, "question 1: the field 'q' is ''; give a text"),
+    ],
+)
+def test_newsqa_of_other_types(tmp_path, change, question, told):
+    path, _ = newsqa(tmp_path)
+    story = {**json.loads(path.read_text())["data"][0], **change}
+    if question:
+        story["questions"][0] |= question
+    path.write_text(json.dumps({"data": [story]}))
+    with pytest.raises(UserError, match=re.escape(told)):
         list(read_newsqa(path))
 
 

@@ -1,6 +1,8 @@
 """Entities of Wikidata's dumps of all years, and what became of their facts."""
 
+import contextlib
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +25,7 @@ from ckl_jax.papers.temporalwiki.data.fact_diff import (
 )
 from ckl_jax.papers.temporalwiki.data.fact_store import Labels, extract, index, merge
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap, read_page_map
+from tests.mutated import mutated
 from tests.papers.temporalwiki.data.dump_files import write
 from tests.real_data import shared_data, wikidata_excerpt
 
@@ -94,6 +97,22 @@ def test_aliases_are_read_where_asked_for():
     assert parsed(ENTITY, aliases=True).aliases == ()
     with pytest.raises(UserError, match="no entity as Wikidata's dumps have them"):
         parsed({**ENTITY, "aliases": {"en": ["One"]}}, aliases=True)
+
+
+def test_an_entity_has_the_types_it_says_or_is_refused():
+    """Whatever is in the place of any value of it."""
+    every = dict(deprecated=True, qualifiers=True, references=True, aliases=True)
+    read = 0
+    for entity in mutated(ENTITY | {"aliases": {"en": [{"value": "One"}], "mul": []}}):
+        with contextlib.suppress(UserError):
+            if found := parsed(entity, **every):
+                read += 1
+                assert all(type(x) is str for x in (found.label, found.title, *found.aliases))
+                assert re.fullmatch(r"[QP]\d+", found.id) and type(found.revision) is int
+                for prop, key, best, *dates in found.statements:
+                    assert re.fullmatch(r"P\d+", prop) and re.fullmatch(r"Q\d+", key)
+                    assert type(best) is bool and all(type(date) is str for date in dates)
+    assert read > 100
 
 
 def test_bad_lines_name_file_line_and_byte(tmp_path):

@@ -14,6 +14,7 @@ from ckl_jax.analysis import report
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import demo as job
+from ckl_jax.parallel import mesh
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import subprocess_runs
 from tests.analysis.helpers import METHODS as RUNS
@@ -110,6 +111,9 @@ def test_a_bad_demo_is_refused_first(refused):
     # Initial's batch of 64 would do; the methods' of 20 does not.
     assert "does not divide BATCH_SIZE=20" in refused("demo", "--gin=NUM_MICROBATCHES=8")
     assert "20 does not divide into 8 parts" in refused("demo", "--gin=MESH_SHAPE={'data': 8}")
+    assert "BATCH_SIZE is None" in refused("demo", "--gin=BATCH_SIZE=None")
+    assert "leave it out" in refused("demo", "--gin=PROBES = None")
+    assert mesh.known_parts({"data": 0, "fsdp": -1}) == 1 and mesh.known_parts((2, 3, 5)) == 6
     err = refused("demo", "--sorce=wikidata")
     assert "see 'ckl demo --help'. Did you mean '--source'?" in err
     assert "Did you mean 'demo'?" in refused("dmeo")

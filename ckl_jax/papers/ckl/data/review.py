@@ -71,7 +71,7 @@ def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
     """The rows of a folder's evidence, if any; raises `UserError` if a row lacks a field."""
     path = Path(directory) / EVIDENCE
     rows = []
-    for where, row in numbered_rows(path) if path.is_file() else ():
+    for where, row in numbered_rows(path) if os.path.lexists(path) else ():
         for field in ("probe", "id", "side", "answer", "sentence"):
             if not isinstance(row.get(field), str):
                 raise UserError(f"{where}: the field {field!r} is missing or no text.")

@@ -35,8 +35,9 @@ def _streamingqa(row: dict[str, Any]) -> tuple[Question, str]:
 def _realtimeqa(row: dict[str, Any]) -> tuple[Question, str]:
     """`answer` are the numbers of `choices` that are right; dates are 2022/07/08 or 2024-07-08."""
     asked_on = datetime.date.fromisoformat(row["question_date"].replace("/", "-"))
-    choices = _list(row, "choices")
-    answers = tuple(choices[int(number)] for number in _list(row, "answer"))
+    choices, numbers = _list(row, "choices"), map(str, _list(row, "answer"))
+    # Of a number below 0 Python would count from the end.
+    answers = tuple(choices[int(n) if n.isdecimal() else len(choices)] for n in numbers)
     found = Question(row["question_id"], row["question_sentence"], answers, asked_on.isoformat())
     return found, f"Today is {asked_on:%B %d, %Y}. "
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.facts.questions import Question
+from ckl_jax.data.json_rows import text_field
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 
@@ -61,19 +62,30 @@ def read_newsqa(
         if not isinstance(story, dict) or not {"storyId", "text", "questions"} <= set(story):
             raise UserError(f"{where}: it lacks 'storyId', 'text' or 'questions'.")
         # "./cnn/stories/<sha1>.story"
-        name = Path(story["storyId"]).stem
+        name, text = Path(text_field(story, "storyId", where)).stem, story["text"]
+        text_field(story, "text", where)  # kept as it is, for spans count its characters
+        if not isinstance(story["questions"], list):
+            raise UserError(f"{where}: 'questions' is no list.")
         date = (dates or {}).get(name, "")
         if date.startswith(year):
-            passage = tokenize(story["text"])
-            yield from _questions(story, name, date, passage, tokenize, where)
+            passage = tokenize(text)
+            for i, row in enumerate(story["questions"]):
+                asked = f"{where}, question {i + 1}"
+                if answer := _answer(row, text, asked):
+                    question = tokenize(text_field(row, "q", asked))
+                    yield Question(f"{name}/{i}", question, (tokenize(answer),), date, passage)
 
 
-def _questions(story: Mapping[str, Any], name, date, passage, tokenize, where):
-    for i, row in enumerate(story["questions"]):
-        span = row.get("consensus", {})
-        if "s" not in span or "e" not in span:  # a bad question, or one without an answer
-            continue
-        answer = story["text"][span["s"] : span["e"]].strip()
-        if not answer:
-            raise UserError(f"{where}, question {i + 1}: its span is empty.")
-        yield Question(f"{name}/{i}", tokenize(row["q"]), (tokenize(answer),), date, passage)
+def _answer(row: Any, text: str, where: str) -> str:
+    """The text of a question's span; "" for a bad question, or one without an answer."""
+    span = row.get("consensus", {}) if isinstance(row, dict) else None
+    if not isinstance(span, dict):
+        raise UserError(f"{where}: it is no object, or its 'consensus' is none.")
+    if "s" not in span or "e" not in span:
+        return ""
+    ends = span["s"], span["e"]
+    if not all(type(end) is int and 0 <= end <= len(text) for end in ends):
+        raise UserError(f"{where}: its span, {str(ends)[:40]}, is none of the text's characters.")
+    if not (answer := text[slice(*ends)].strip()):
+        raise UserError(f"{where}: its span is empty.")
+    return answer

@@ -13,10 +13,19 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ckl_jax.data.facts.offices import Term
-from ckl_jax.data.facts.wikidata_json import END, START, day_of, entity_lines, item_of, label_of
+from ckl_jax.data.facts.wikidata_json import (
+    END,
+    START,
+    aliases_of,
+    day_of,
+    entity_errors,
+    entity_lines,
+    item_of,
+    label_of,
+)
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
-from ckl_jax.files import BadJson, atomic_write, parse_json
+from ckl_jax.files import atomic_write, parse_json
 
 # What the holder of an office is called where the statement does not say.
 ROLES = {
@@ -86,31 +95,26 @@ def write_terms(path: str | os.PathLike, terms: Iterable[Term]) -> None:
 def _statements(path, properties, kinds, language, progress) -> Iterator[_Statement]:
     # A search in bytes is much cheaper than parsing; most entities have none of the properties.
     marks = [f'"{p}"'.encode() for p in properties]
-    for i, (number, _, line) in enumerate(entity_lines(path)):
+    for i, line in enumerate(entity_lines(path)):
         if i % 10_000 == 0:
             progress(i, 0, "entities searched for offices")
-        if any(mark in line for mark in marks):
-            entity = _parse(path, number, line)
-            place = label_of(entity, language)
-            claims = entity.get("claims") or {}
-            instance_of = {item_of(claim.get("mainsnak") or {}) for claim in _of(claims, _INSTANCE)}
-            of_kind = not kinds or kinds & instance_of
-            for prop in properties if place and of_kind else ():
-                for claim in _of(claims, prop):
-                    yield from _dated(place, prop, claim)
+        if any(mark in line[2] for mark in marks):
+            with entity_errors(path, line):
+                found = list(_of_place(parse_json(line[2]), properties, kinds, language))
+            yield from found
 
 
-def _parse(path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        entity = parse_json(line)
-    except BadJson as e:
-        raise UserError(f"{path}, line {number}: {e}; fetch the dump again.") from e
-    return entity if isinstance(entity, dict) else {}
+def _of_place(entity, properties, kinds, language) -> Iterator[_Statement]:
+    place, claims = label_of(entity, language), entity.get("claims") or {}
+    instance_of = {item_of(claim.get("mainsnak") or {}) for claim in _of(claims, _INSTANCE)}
+    of_kind = not kinds or kinds & instance_of
+    for prop in properties if place and of_kind else ():
+        for claim in _of(claims, prop):
+            yield from _dated(place, prop, claim)
 
 
-def _of(claims: Any, prop: str) -> list[dict[str, Any]]:
-    statements = claims.get(prop, []) if isinstance(claims, dict) else []
-    return [c for c in statements if c.get("rank") != "deprecated"]
+def _of(claims: dict[str, Any], prop: str) -> list[dict[str, Any]]:
+    return [c for c in claims.get(prop) or [] if c.get("rank") != "deprecated"]
 
 
 def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]:
@@ -124,16 +128,17 @@ def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]
 
 def _names(path, wanted: set[str], language: str, progress) -> Iterator[tuple[str, list[str]]]:
     """Yields (item, its label and aliases) of the items wanted."""
-    for i, (number, _, line) in enumerate(entity_lines(path)):
+    for i, line in enumerate(entity_lines(path)):
         if i % 10_000 == 0:
             progress(i, 0, "entities searched for names")
-        match = _ID.search(line)
+        match = _ID.search(line[2])
         if match and match[1].decode() in wanted:
-            entity = _parse(path, number, line)
-            aliases = entity.get("aliases") or {}
-            others = aliases.get(language, []) if isinstance(aliases, dict) else []
-            if label := label_of(entity, language):
-                yield entity["id"], [label, *(a["value"] for a in others)]
+            with entity_errors(path, line):
+                entity = parse_json(line[2])
+                names = [label_of(entity, language), *aliases_of(entity, language)]
+                key = str(entity["id"])
+            if names[0]:
+                yield key, names
 
 
 def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:

@@ -418,6 +418,9 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
     checks.require_fields(str(manifest), found, _MANIFEST, _DO)
     if found["format"] != FORMAT:
         raise UserError(f"{manifest} is of another version (format {found['format']}); {_DO}.")
+    parts = {name: Path(name).parts for name in found["files"]}
+    if strange := [n for n, of in parts.items() if "\0" in n or {"..", "/"} & {*of}]:
+        raise UserError(f"{manifest}: {strange[0]!r} in 'files' is no name of a file; {_DO}.")
     return found
 
 

@@ -117,7 +117,7 @@ BAD = (
     ({"new_lama_easy/1": "drop"}, "'action' is None"),
     ({"new_lama_easy/1": edit(statement="No blank.")}, "'statement': the statement 'No blank.'"),
     ({"new_lama_easy/1": edit(statement=f"{BLANK} {BLANK}")}, "has 2 blanks"),
-    ({"new_lama_easy/1": edit(statement=3)}, "'statement' is 3; give a text"),
+    ({"new_lama_easy/1": edit(statement=3)}, "'statement' is '3'; give a text"),
     ({"new_lama_easy/1": edit(answers=[" "])}, "'answers' has no answer"),
     ({"new_lama_easy/1": edit(answers="C")}, "'answers' is 'C'; give a list of texts"),
     ({"updated_lama/1": edit(old_answers=[])}, "'old_answers' has no answer"),

@@ -104,6 +104,9 @@ def test_templama_as_its_script_writes_it_compressed_and_by_year(tmp_path, capsy
         ("streamingqa", {"answers": "Ann"}, "ValueError: 'answers' is no list"),
         ("realtimeqa", {"choices": "xyz"}, "ValueError: 'choices' is no list"),
         ("realtimeqa", {"answer": "12"}, "ValueError: 'answer' is no list"),
+        ("realtimeqa", {"answer": ["-1"]}, "not a line of realtimeqa (IndexError"),
+        ("realtimeqa", {"answer": [1.0]}, "not a line of realtimeqa (IndexError"),
+        ("realtimeqa", {"answer": [True]}, "not a line of realtimeqa (IndexError"),
         ("templama", None, "not a line of templama (it has no 'answer')"),
     ],
 )

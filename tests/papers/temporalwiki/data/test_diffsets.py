@@ -289,6 +289,10 @@ def test_a_damaged_diffset_is_named(tmp_path):
         (tmp_path / "manifest.json").write_text(json.dumps({**found, name: value}))
         with pytest.raises(UserError, match=f"manifest.json: the field '{name}' has the value"):
             read_manifest(tmp_path)
+    for name in ("a\0b", "../a.jsonl", "/a.jsonl"):
+        (tmp_path / "manifest.json").write_text(json.dumps({**found, "files": [name]}))
+        with pytest.raises(UserError, match="manifest.json: .* in 'files' is no name of a file"):
+            read_manifest(tmp_path)
     (tmp_path / "manifest.json").write_text(json.dumps(found))
     for record in ([], {"page_id": 1, "title": "", "kind": "new", "text": None}):
         (tmp_path / "a.jsonl").write_text(json.dumps(record))
