@@ -47,7 +47,8 @@ class ByteLevelVocabulary:
     Attributes:
       path: what it was made from.
       vocab_size: all ids, added tokens included.
-      eos_id: of "</s>" where it was added, else of "<|endoftext|>".
+      eos_id: of "</s>" where it was added, else of the eos_token of tokenizer_config.json, or of
+        "</s>" or "<|endoftext|>".
       bos_id: of "<|endoftext|>", or of "<s>" where that is missing.
       pad_id: of "<pad>" where it was added, else `eos_id`.
       digest: SHA-256 (hex) over tokens, merges and added tokens; equal digests give equal ids.
@@ -70,9 +71,12 @@ class ByteLevelVocabulary:
         self.tokenizer, self.files = load_tokenizer(Path(path))
         self.tokenizer.add_special_tokens(list(self.added_tokens))
         self.vocab_size: int = self.tokenizer.get_vocab_size()
-        self.eos_id = self._id("</s>", END)
+        self.files += settings_beside(self.files[0])
+        stated = () if "</s>" in self.added_tokens else (_end_of(self.files[0].parent),)
+        self.eos_id = self._id(*filter(None, stated), "</s>", END)
         self.bos_id = self._id(END, "<s>", "</s>")
-        self.pad_id = self._id("<pad>", "</s>", END)
+        pad = self.tokenizer.token_to_id("<pad>")
+        self.pad_id = self.eos_id if pad is None else pad
         self.digest = digest_of_tokenizer(self.tokenizer)
 
     def _id(self, *names: str) -> int:
@@ -159,7 +163,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         self._is_byte_level = _is_byte_level(self.tokenizer)
         folder = Path(self.files[0]).parent
         names, ids = (_settings(folder / name) for name in (_CONFIG, _GENERATION))
-        self.files += [folder / n for n in (_CONFIG, _GENERATION) if lexists(folder / n)]
+        self.files += settings_beside(self.files[0])
         self.bos_id, self.eos_id, self.pad_id = (
             self._special(names, ids, kind) for kind in ("bos", "eos", "pad")
         )
@@ -275,6 +279,18 @@ def _settings(path: Path) -> dict[str, Any]:
     return read_json_object(path) if lexists(path) else {}
 
 
+def settings_beside(file: Path) -> list[Path]:
+    """The files of a tokenizer's settings that lie beside one of its own."""
+    return [file.parent / n for n in (_CONFIG, _GENERATION) if lexists(file.parent / n)]
+
+
+def _end_of(folder: Path) -> str | None:
+    """The token that ends a text, where a folder's settings say so."""
+    end = _settings(folder / _CONFIG).get("eos_token")
+    end = end.get("content") if isinstance(end, dict) else end
+    return end if isinstance(end, str) else None
+
+
 def _is_byte_level(tokenizer: Any) -> bool:
     return "ByteLevel" in str(parse_json(tokenizer.to_str(), ANY_NUMBER).get("decoder"))
 
@@ -282,8 +298,7 @@ def _is_byte_level(tokenizer: Any) -> bool:
 def _is_gpt2s(path: Path) -> bool:
     """Whether a folder's tokenizer ends texts as GPT-2's does, so that it needs no settings."""
     tokenizer, files = load_tokenizer(path)
-    end = _settings(files[0].parent / _CONFIG).get("eos_token", END)
-    end = end.get("content") if isinstance(end, dict) else end
+    end = _end_of(files[0].parent)
     known = tokenizer.token_to_id(END) is not None and end in (END, "</s>", None)
     return len(files) > 1 or (known and _is_byte_level(tokenizer))
 

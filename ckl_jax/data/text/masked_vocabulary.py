@@ -49,7 +49,8 @@ class MaskedVocabulary(byte_level.ByteLevelVocabulary):
             `tokenizers` is not installed.
         """
         self.path, self.added_tokens = os.fspath(path), ()
-        self.tokenizer, self.files = _load(Path(path))
+        self.tokenizer, files = _load(Path(path))
+        self.files = [*files, *byte_level.settings_beside(Path(files[0]))]
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         self.vocab_size = self.tokenizer.get_vocab_size()

@@ -14,6 +14,7 @@ from ckl_jax.data.text.byte_level import (
     open_vocabulary,
 )
 from ckl_jax.data.text.vocabularies import digest_of
+from ckl_jax.data.text.vocabulary_copy import open_copy, save_copy
 from ckl_jax.errors import UserError
 from tests.llama_tokenizer import train_tokenizer
 
@@ -21,6 +22,7 @@ REAL = Path(__file__).parents[4] / "shared" / "data" / "tokenizers" / "gpt2"
 TEXTS = ["Hello world", " It's 1984,\n\nnaïve — 東京 <|endoftext|>!", "", "  two  spaces "]
 
 pytest.importorskip("tokenizers")
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,27 @@ def test_temporalwiki_s_tokens_come_behind(real):
     assert (more.vocab_size, more.eos_id, more.pad_id) == (50262, 50257, 50260)
     assert more.digest != real.digest == digest_of(real)
     assert pickle.loads(pickle.dumps(more)).digest == more.digest
+
+
+def test_a_text_ends_as_the_settings_say_in_a_copy_too(tmp_path):
+    """Where a tokenizer holds GPT-2's end and another that it could be."""
+    tokenizer = Tokenizer(models.BPE(unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<s>", "</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert ByteLevelVocabulary(tmp_path).eos_id == 2
+    settings = {"eos_token": {"content": "<|endoftext|>"}, "bos_token": "<|endoftext|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "generation_config.json").write_text("{}")
+    stated = open_vocabulary(tmp_path)
+    assert type(stated) is ByteLevelVocabulary and (stated.eos_id, stated.pad_id) == (0, 0)
+    save_copy(stated, tmp_path / "run")
+    copied = open_copy(str(tmp_path / "run"))
+    assert (copied.eos_id, copied.digest) == (0, stated.digest)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"tokenizer_config.json", "generation_config.json"} < names
+    assert ByteLevelVocabulary(tmp_path, ["</s>"]).eos_id == 2  # as TemporalWiki's is
 
 
 def test_a_whole_tokenizer_is_the_same_as_its_two_files(real, tmp_path):
