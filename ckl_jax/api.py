@@ -386,8 +386,10 @@ class Update:
     """
 
     def __init__(self, folder: Folder):
+        from ckl_jax.updates.records import read as read_record
+
         self.path = Path(folder)
-        self._verdict = files.read_json_object(self.path / "verdict.json")
+        self._verdict = read_record(self.path, "verdict.json")
         self.verdict: str = self._verdict["verdict"]
         self.reasons: list[str] = self._verdict["reasons"]
         self.report = self.path / "report.html"

@@ -107,7 +107,7 @@ def update(
       rollback: Make the update before the current one current again, and stop.
       watch: Look at the documents every so many seconds, and update when they have changed.
     """
-    from ckl_jax.updates import job
+    from ckl_jax.updates import job, records
     from ckl_jax.updates.registry import Registry
 
     if rollback:
@@ -123,7 +123,7 @@ def update(
             job.watch(settings, watch, progress)
         code = job.update(settings, progress)
     last = Registry(settings.out).updates()[-1:]
-    return code, {"update": last[0], **read_json(last[0] / "verdict.json")} if last else {}
+    return code, {"update": last[0], **records.read(last[0], "verdict.json")} if last else {}
 
 
 def temporalwiki(

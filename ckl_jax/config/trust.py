@@ -85,7 +85,7 @@ def _untrusted(
                 _check_version(module, name, binding.where)
                 # `train.os.system` is no part of ckl_jax.train.train: trust is of what it reaches.
                 owner = ".".join(filter(None, (module, name.rpartition(".")[0])))
-                if not _is_trusted(owner, trusted):
+                if not (owner in trusted or owner == module and _is_trusted(module, trusted)):
                     yield owner or reference.selector, f"{binding.where} refers to {name}"
 
 
@@ -187,7 +187,11 @@ def _is_trusted(module: str, trusted: set[str]) -> bool:
 def _named(selector: str, imports: dict[str, str]) -> tuple[str, str]:
     """The module and the name in it that "scope/module.name" means; no module if none is known."""
     bound, _, name = selector.rpartition("/")[2].partition(".")
-    return imports.get(bound, ""), name
+    module = imports.get(bound, "")
+    # `import a.b` binds a, so that `a.b.c` is c of a.b.
+    if module.startswith(f"{bound}."):
+        name = name.removeprefix(f"{module.removeprefix(f'{bound}.')}.")
+    return module, name
 
 
 def _strange(selector: str, imports: dict[str, str], trusted: set[str]) -> str | None:

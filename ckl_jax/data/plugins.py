@@ -5,9 +5,11 @@ batches.
 """
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from ckl_jax.errors import UserError
@@ -22,6 +24,26 @@ def import_from_here() -> None:
     """
     here = os.getcwd()
     sys.path[:] = [here, *(path for path in sys.path if path != here)]
+
+
+def find_here(modules: Iterable[str]) -> None:
+    """Lets these modules, and no others, be found in the working directory, before what is
+    installed.
+
+    Of a folder that others have filled, no other file takes the place of an installed module.
+    """
+    names = {module.split(".")[0] for module in modules}
+    sys.meta_path.insert(0, _Here(os.getcwd(), names))
+
+
+class _Here(importlib.abc.MetaPathFinder):
+    def __init__(self, folder: str, names: Collection[str]):
+        self._folder, self._names = folder, names
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if path is None and name in self._names:
+            return importlib.machinery.PathFinder.find_spec(name, [self._folder])
+        return None
 
 
 def load(name: str, flag: str) -> PlugIn | None:

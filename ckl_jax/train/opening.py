@@ -15,7 +15,7 @@ from ckl_jax.checkpoints import architectures, from_hf
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
-from ckl_jax.config import gin_files
+from ckl_jax.config import gin_files, trust
 from ckl_jax.data import plugins
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
@@ -122,8 +122,10 @@ def _open_run(
 ) -> Opened:
     from ckl_jax.config import gin_config
 
-    if trusted:  # modules of the user's own may lie where the command runs
+    if trust.ALL in trusted:
         plugins.import_from_here()
+    elif trusted:  # modules of the user's own may lie where the command runs
+        plugins.find_here(trusted)
     # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
     checkpoint = Path(str(find_checkpoint(folder)))
     return gin_config.run(

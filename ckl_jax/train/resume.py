@@ -94,9 +94,9 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
         # Halves of files that a killed run left behind.
         files.remove_parts(folder)
         forget_later_steps(folder, run.first_step if latest is None else latest)
-        if latest is None and restore.path:
-            setup.copy_origin(folder, restore.path)
-            if flatten(inherited):
+        if latest is None:
+            setup.keep_origin(folder, restore.path, run.base_model.config)
+            if restore.path and flatten(inherited):
                 setup.link_base(folder, restore.path)
     artifacts.copy_vocabulary(folder, run.model.output_vocabulary)
     artifacts.write_model_info(folder, run.shapes, run.state_shapes)

@@ -1,5 +1,6 @@
 """Builds plan, parameters and optimizer from the records that gin files bind."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -13,7 +14,7 @@ import numpy as np
 import optax
 
 from ckl_jax import checks
-from ckl_jax.checkpoints import scan_layout
+from ckl_jax.checkpoints import architectures, scan_layout
 from ckl_jax.checkpoints.assignment import Assignment, AssignmentMap, assign, some
 from ckl_jax.checkpoints.layout import T5X_NAMES, tree_digest
 from ckl_jax.checkpoints.restore import (
@@ -26,7 +27,7 @@ from ckl_jax.checkpoints.restore import (
     step_of,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_folder, os_errors, write_file
+from ckl_jax.files import atomic_folder, os_errors, write_file, write_json
 from ckl_jax.methods.method import Method
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.optim.adafactor import T5_SCANNED, Stacked
@@ -222,18 +223,23 @@ def link_base(folder: str | Path, path: str) -> None:
         )
 
 
-def copy_origin(folder: str | Path, path: str) -> None:
-    """Keeps the Hugging Face config.json that lies beside the checkpoint at `path`, if any.
+def keep_origin(folder: str | Path, path: str | None, config: Any) -> None:
+    """Keeps what an export needs: the Hugging Face config.json that lies beside the checkpoint at
+    `path`, if any; for a new model that of its configuration, if there is one.
 
     Raises:
       UserError: it cannot be read, or the folder not be written.
     """
-    if is_remote(folder) or is_remote(path):
+    if is_remote(folder) or (path and is_remote(path)):
         return
-    kept = Path(str(find_checkpoint(path))).parent / ORIGIN
-    if os.path.lexists(kept):
+    target = Path(folder) / ORIGIN
+    if path is None:
+        with contextlib.suppress(UserError):  # Hugging Face has no such model
+            form = architectures.of_config(config).require_hugging_face()
+            write_json(target, form.config_to_hf(config))
+    elif os.path.lexists(kept := Path(str(find_checkpoint(path))).parent / ORIGIN):
         with os_errors(kept, "read"):
-            write_file(Path(folder) / ORIGIN, kept.read_bytes())
+            write_file(target, kept.read_bytes())
 
 
 def check_model(model: Any, method: Any) -> None:

@@ -134,16 +134,16 @@ class Started:
       log: its log file.
       start: where in the log it begins; earlier starts are before it.
       width: of the column of names.
-      slot: number among those that run at once.
       process: None before it is there.
+      slot: number among those that run at once.
     """
 
     training: Training
     log: Path
     start: int
     width: int
-    slot: int = 0
     process: subprocess.Popen | None = None
+    slot: int = 0
 
     def lines(self) -> list[str]:
         """The last lines of its output."""
@@ -221,7 +221,8 @@ def run_all(
                 waiting.remove(training)
                 slot = min(set(range(jobs)) - {started.slot for started in running})
                 share = {**(environment or {}), **_share(slot, jobs, gpus)}
-                running.append(_start(training, width, slot, share))
+                started = _start(training, width, share)
+                running.append(dataclasses.replace(started, slot=slot))
             _wait(running)
     finally:
         for started in running:
@@ -278,12 +279,12 @@ def _share(slot: int, jobs: int, gpus: Sequence[str]) -> dict[str, str]:
     return {**mine, **shared}
 
 
-def _start(training: Training, width: int, slot: int, environment: Mapping[str, str]) -> Started:
+def _start(training: Training, width: int, environment: Mapping[str, str]) -> Started:
     path = training.folder / "log.txt"
     with files.os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as log:
-            started = Started(training, path, log.tell(), width, slot)
+            started = Started(training, path, log.tell(), width)
             started.say("started")
             process = subprocess.Popen(
                 training.command,

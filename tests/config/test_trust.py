@@ -1,5 +1,7 @@
 """Gin files that come with a model run no code but this package's, whatever command opens them."""
 
+import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -9,6 +11,7 @@ import pytest
 
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.config import gin_config, gin_files
+from ckl_jax.data import plugins
 from ckl_jax.data.facts.questions import Question, write_questions
 from ckl_jax.errors import UserError
 from ckl_jax.train.opening import open_model
@@ -107,6 +110,39 @@ def test_what_the_user_names_may_lie_where_the_command_runs(tiny, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     open_model(str(run), trusted=["mine_alone"])
     assert sys.modules.pop("mine_alone").__file__ == str(tmp_path / "mine_alone.py")
+
+
+@pytest.mark.parametrize(
+    ("lines", "trusted", "allowed"),
+    [
+        ("import mine\nA = @mine.os.system()", "mine", False),
+        ("import mine\nA = @mine.os.system()", "mine,mine.os", True),
+        ("import mine.part\nA = @mine.part.make()", "mine", True),
+        ("import mine.part\nA = @mine.part.os.system()", "mine", False),
+        ("from mine import part\nA = @part.make()", "mine", True),
+        ("from mine import part as other\nA = @other.os.system()", "mine.part", False),
+    ],
+)
+def test_what_a_trusted_module_imports_whole_is_not_given(folder, lines, trusted, allowed):
+    (folder / "config.gin").write_text(f"from __gin__ import dynamic_registration\n{lines}\n")
+    refused = contextlib.nullcontext() if allowed else pytest.raises(UserError, match="Untrusted")
+    with refused:
+        gin_config.read([str(folder / "config.gin")], trusted=trusted.split(","))
+
+
+def test_a_stranger_s_folder_takes_no_installed_module_s_place(tmp_path, monkeypatch):
+    """Named like a package that is imported late, in the folder where the command runs."""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    for name in ("mine_named", "this", "unheard_of"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("here = True\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    plugins.find_here(["mine_named.part"])
+    assert importlib.import_module("mine_named").here
+    assert importlib.util.find_spec("this").origin != str(tmp_path / "this" / "__init__.py")
+    assert importlib.util.find_spec("unheard_of") is None
+    monkeypatch.delitem(sys.modules, "mine_named")
 
 
 def test_files_of_the_folder_take_no_bundled_file_s_place(folder):

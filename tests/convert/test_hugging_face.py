@@ -58,6 +58,15 @@ def test_import_then_export_gives_the_same_weights(tmp_path, capsys):
     assert "keeps no config.json of a Hugging Face model" in capsys.readouterr().err
 
 
+def test_a_run_of_a_new_model_is_exported_alone(tiny, tmp_path):
+    run, out = str(tiny.root / "initial"), tmp_path / "hf"
+    assert main(["export-hf", "--model", run, "--out", str(out)]) == 0
+    config, again = load_hf(str(out))
+    assert_trees_close(again, load_params(run), rtol=0, atol=0)
+    assert (out / "spiece.model").read_bytes() == (tiny.root / "initial/spiece.model").read_bytes()
+    assert (config.vocab_size, config.emb_dim) == (1024, 32)
+
+
 def test_an_mt5_goes_out_as_an_mt5(tmp_path):
     config = dataclasses.replace(TINY_V1_1, dropout_rate=0.0)
     save_hf(tmp_path / "hf", random_params(config), config, settings={"model_type": "mt5"})
