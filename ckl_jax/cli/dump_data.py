@@ -262,16 +262,11 @@ def snapshots(
     stated = list(read_dated_facts(facts))
     fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
     texts = read_place(documents, fields)
-    with claimed_folder(out, "ckl data snapshots", overwrite), ProgressLine() as progress:
-        manifest = write_snapshots(
-            texts,
-            stated,
-            out,
-            dates,
-            complete=complete,
-            replace=overwrite,
-            progress=progress,
-        )
+    # Later dates of the same text may come to those that are there, other text may not.
+    command = f"ckl data snapshots --documents {documents} --facts {','.join(facts)}"
+    with claimed_folder(out, command, overwrite), ProgressLine() as progress:
+        more = {"complete": complete, "replace": overwrite, "progress": progress}
+        manifest = write_snapshots(texts, stated, out, dates, **more)
     for stamp, row in manifest["dates"].items():
         print(f"{row['pages']:8,}  pages, {row['items']:,} items: {Path(out) / stamp}")
     return manifest

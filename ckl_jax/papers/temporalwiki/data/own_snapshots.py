@@ -23,7 +23,6 @@ from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
 
 WIKI = "ownwiki"
-_PAGES = WIKI + "-{}-pages-articles-multistream.xml.bz2"
 _MOST_DATES = 120  # ten years of months
 
 
@@ -44,7 +43,7 @@ def write_snapshots(
       facts: with the dates between which they hold, or at which they were seen.
       dates: of the snapshots, YYYY-MM-DD; () is all dates of documents.
       complete: whether the newest date of documents has all of them: what is missing is gone.
-      replace: whether the folder may hold snapshots of other dates.
+      replace: take the place of the snapshots in the folder; otherwise those of other dates stay.
 
     Returns:
       The manifest: for each date its two files, and how many pages and items they have.
@@ -58,11 +57,9 @@ def write_snapshots(
         dates = sorted(set(dates)) or versions.dates()
         _check_dates(dates, versions.dates())
         rows, stamps = [], [date.replace("-", "") for date in dates]
-        if not replace:
-            _refuse_others(out, stamps)
         for stamp, date in zip(stamps, dates, strict=True):
             names = (
-                _PAGES.format(stamp),
+                f"{WIKI}-{stamp}-pages-articles-multistream.xml.bz2",
                 f"wikidata-{stamp}-all.json.gz",
             )
             pages = dump_writer.write_pages(out / names[0], WIKI, versions.pages(date, complete))
@@ -73,17 +70,20 @@ def write_snapshots(
             rows.append({**files_of, "pages": pages, "items": items})
             progress(len(rows), len(dates), "snapshots")
     manifest = {"site": WIKI, "dates": dict(zip(stamps, rows, strict=True))}
-    files.write_json(out / "dumps.json", manifest)
+    earlier = {} if replace else _listed(out / "dumps.json")
+    every = dict(sorted((earlier | manifest["dates"]).items()))
+    files.write_json(out / "dumps.json", manifest | {"dates": every})
     return manifest
 
 
-def _refuse_others(folder: Path, stamps: Sequence[str]) -> None:
-    names = {path.name for path in folder.glob(_PAGES.format("*"))}
-    if others := sorted(names - set(map(_PAGES.format, stamps))):
-        raise UserError(
-            f"{folder} holds snapshots of other dates, of other text perhaps ({others[0]}); choose "
-            "another --out, give these --dates too, or add --overwrite."
-        )
+def _listed(record: Path) -> dict[str, Any]:
+    """The snapshots that a manifest lists, if there is one, and that are still there."""
+    dates = files.read_json_object(record).get("dates") if record.is_file() else {}
+    return {
+        stamp: row
+        for stamp, row in (dates.items() if isinstance(dates, dict) else ())
+        if (record.parent / f"{WIKI}-{stamp}-pages-articles-multistream.xml.bz2").is_file()
+    }
 
 
 def _check_dates(dates: Sequence[str], of_documents: Sequence[str]) -> None:

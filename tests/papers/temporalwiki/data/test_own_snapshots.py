@@ -179,15 +179,25 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
         find_all([f"{folder}/20200101"])
 
 
-def test_snapshots_of_other_dates_do_not_mix(inputs, capsys):
-    days = ["--dates", f"{OLD},{NEW}"]
-    assert snapshots(inputs, *days) == 0
+def test_snapshots_of_other_text_do_not_mix(inputs, capsys):
+    assert snapshots(inputs, "--dates", f"{OLD},{NEW}") == 0
     before = {path.name: path.read_bytes() for path in (inputs / "out").iterdir()}
-    others = ["--dates", f"{NEW},2021-06-01"]
+    (inputs / "documents.jsonl").rename(inputs / "other.jsonl")
+    others = [f"--documents={inputs}/other.jsonl", "--dates", f"{NEW},2021-06-01"]
     assert snapshots(inputs, *others) == 2
-    assert "holds snapshots of other dates" in capsys.readouterr().err
+    assert "choose another --out, or add --overwrite" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in (inputs / "out").iterdir()} == before
-    assert snapshots(inputs, "--dates", f"{OLD},{NEW},2021-06-01") == 0  # one more
     assert snapshots(inputs, *others, "--overwrite") == 0
     assert not any(path.exists() for path in dumps(inputs, OLD))
-    assert all(path.exists() for path in dumps(inputs, NEW))
+    assert all(path.exists() for path in (*dumps(inputs, NEW), *dumps(inputs, "2021-06-01")))
+    listed = json.loads((inputs / "out" / "dumps.json").read_text())["dates"]
+    assert [*listed] == ["20210101", "20210601"]
+
+
+def test_later_snapshots_come_to_those_that_are_there(inputs):
+    assert snapshots(inputs, "--dates", f"{OLD},{NEW}") == 0
+    first = [path.read_bytes() for path in dumps(inputs, OLD)]
+    assert snapshots(inputs, "--dates", f"{NEW},2021-06-01") == 0
+    assert [path.read_bytes() for path in dumps(inputs, OLD)] == first
+    listed = json.loads((inputs / "out" / "dumps.json").read_text())["dates"]
+    assert [*listed] == ["20200101", "20210101", "20210601"]
