@@ -225,9 +225,9 @@ def claimed_folder(
     was_there = os.path.lexists(out)
     refuse_unclaimed(out, command, overwrite)
     with locked(out):
-        (held, *made), written = _read_mark(out), set()
-        if held.split(" --")[0] != command.split(" --")[0]:
-            made = []  # are another's
+        (held, *listed), written = _read_mark(out), set()
+        # Of another command, they are not this one's to remove.
+        made = listed if held.split(" --")[0] == command.split(" --")[0] else []
         _written.append(written)
         try:
             _write_mark(out, command, made)
@@ -242,6 +242,8 @@ def claimed_folder(
         except BaseException:
             if not was_there:
                 shutil.rmtree(out, ignore_errors=True)
+            elif held and {Path(path).name for path in written} <= {_MARK}:  # nothing was done
+                _write_mark(out, held, listed)
             raise
         finally:
             _written.pop()

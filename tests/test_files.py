@@ -119,6 +119,10 @@ def test_what_a_command_does_not_write_again_goes(tmp_path):
         files.write_file(out / "d", "")
         raise ValueError
     assert (out / "c").exists()  # a failure removes nothing
+    mark = (out / ".made_by").read_bytes()
+    with pytest.raises(ValueError), files.claimed_folder(out, "ckl data kilt", True):
+        raise ValueError  # as a refusal does
+    assert (out / ".made_by").read_bytes() == mark
     assert fill("d", command="ckl world --seed 2") == [".made_by", "b", "d", "link", "notes"]
 
 
