@@ -207,14 +207,15 @@ def _statements(claims: dict[str, Any], rules: FactRules) -> Iterator[Statement]
             if rank != "deprecated" or rules.deprecated:
                 snak, qualifiers = statement["mainsnak"], statement.get("qualifiers") or {}
                 if item := item_of(snak):
-                    dates = (_date(qualifiers.get(name)) for name in (START, END))
+                    dates = (stated_day(qualifiers.get(name)) for name in (START, END))
                     yield Statement(_key("P", snak["property"]), item, rank == best, *dates)
                 for snak in _further_snaks(statement, rules):
                     if item := item_of(snak):
                         yield Statement(_key("P", snak["property"]), item)
 
 
-def _date(snaks: list[dict[str, Any]] | None) -> str:
+def stated_day(snaks: list[dict[str, Any]] | None) -> str:
+    """As `day_of`, but `UNKNOWN` where a date is stated that is no day, month or year."""
     if not snaks or snaks[0].get("snaktype") == "novalue":
         return ""
     return day_of(snaks) or UNKNOWN

@@ -16,12 +16,14 @@ from ckl_jax.data.facts.offices import Term
 from ckl_jax.data.facts.wikidata_json import (
     END,
     START,
+    UNKNOWN,
     aliases_of,
     day_of,
     entity_errors,
     entity_lines,
     item_of,
     label_of,
+    stated_day,
 )
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
@@ -119,8 +121,10 @@ def _of(claims: dict[str, Any], prop: str) -> list[dict[str, Any]]:
 
 def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]:
     qualifiers = claim.get("qualifiers") or {}
-    start, end = (day_of(qualifiers.get(name)) for name in (START, END))
-    # Undated statements do not say when.
+    start, end = day_of(qualifiers.get(START)), stated_day(qualifiers.get(END))
+    # Undated statements do not say when, and one that ended on an unknown day does not hold still.
+    if end == UNKNOWN:
+        return
     if (holder := item_of(claim.get("mainsnak") or {})) and (start or end):
         office = item_of((qualifiers.get(_OFFICE) or [{}])[0])
         yield _Statement(place, prop, holder, office, start, end)

@@ -56,6 +56,17 @@ def test_the_terms_of_a_dump(tmp_path):
         read_offices(path, kinds=["Q8"])
 
 
+@pytest.mark.parametrize("end", [[{"snaktype": "somevalue"}], day("2019-13-45"), day("some")])
+def test_a_term_that_ended_on_an_unknown_day_does_not_go_on(end, tmp_path):
+    ended = {**TERM, "qualifiers": {**QUALIFIERS, "P582": end}}
+    place = named("Q1", "Norway", claims={"P6": [ended]})
+    with pytest.raises(UserError, match="has no dated statements"):
+        read_offices(write(tmp_path / "dump.json", [place, *ENTITIES[1:]]))
+    ended["qualifiers"]["P582"] = [{"snaktype": "novalue"}]
+    [term] = read_offices(write(tmp_path / "dump.json", [place, *ENTITIES[1:]]))
+    assert term.end == ""
+
+
 def test_every_malformed_entity_is_named_or_left_out(tmp_path):
     refused = 0
     for entities in mutated(ENTITIES):
