@@ -8,9 +8,9 @@ OTHERS = (None, True, 7, -1.5, "", "x", [], ["x"], {}, {"x": []})
 
 
 def parts(value: Any) -> Iterator[tuple[Any, Any]]:
-    """(container, key) of the values inside a value of JSON."""
+    """(container, key) of the values inside a value of JSON, of each container the first 50."""
     if isinstance(value, dict | list):
-        for key in list(value if isinstance(value, dict) else range(len(value))):
+        for key in list(value if isinstance(value, dict) else range(len(value)))[:50]:
             yield value, key
             yield from parts(value[key])
 

@@ -28,7 +28,7 @@ from ckl_jax.files import ANY_NUMBER, parse_json, refuse_pipe
 from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
-ORIGIN = "hf_config.json"  # of a MODEL_DIR: the config.json of the model that it came from
+ORIGIN = "hf_config.json"  # of a MODEL_DIR: the config.json to export it with
 CHECKSUMS = "sha256"  # in the metadata: {name of an array: its `layout.leaf_digest`}
 REMEDY = "restore the folder, or use an earlier checkpoint."
 _TEXT = (str, types.NoneType)

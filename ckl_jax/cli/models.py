@@ -45,7 +45,7 @@ def export_hf(*, model: str, out: str, like: str | None = None) -> dict[str, Any
       model: MODEL_DIR or checkpoint_<step>.
       out: Folder to write.
       like: The Hugging Face model that it came from: config.json, its folder, or a name of the hub;
-        by default the config.json that `ckl import-hf` kept.
+        by default the config.json kept with MODEL.
     """
     from ckl_jax.convert.hugging_face import export_checkpoint
 
@@ -61,7 +61,7 @@ def import_peft(*, adapter: str, model: str, out: str, like: str | None = None) 
       model: The base model, MODEL_DIR or checkpoint_<step>.
       out: MODEL_DIR to write.
       like: The Hugging Face model of the base: config.json, its folder, or a name of the hub; by
-        default the config.json that `ckl import-hf` kept.
+        default the config.json kept with MODEL.
     """
     from ckl_jax.convert import peft
 
@@ -83,7 +83,7 @@ def export_peft(
       model: MODEL_DIR or checkpoint_<step>.
       out: Folder to write; the base model goes to its folder base/.
       like: The Hugging Face model of the base: config.json, its folder, or a name of the hub; by
-        default the config.json that `ckl import-hf` kept.
+        default the config.json kept with MODEL.
       scale: Scale of the adapters; by default the recorded one.
       base: Folder or hub name of the base model, which the adapter names then; its weights are
         written again only if others are under the adapters.

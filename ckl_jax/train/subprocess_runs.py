@@ -74,12 +74,11 @@ class Training:
 
     def gin(self) -> tuple[list[str], list[str]]:
         """Its gin files, and the statements of its command line."""
-        given = {"--gin_file=": [], "--gin.": [], "--gin_bindings=": []}
-        for argument, (flag, values) in itertools.product(self.command, given.items()):
-            if argument.startswith(flag):
-                values.append(argument.removeprefix(flag))
-        names, *statements = given.values()
-        return names, list(itertools.chain(*statements))
+        names, macros, bindings = (
+            [argument.removeprefix(flag) for argument in self.command if argument.startswith(flag)]
+            for flag in ("--gin_file=", "--gin.", "--gin_bindings=")
+        )
+        return names, [*macros, *bindings]
 
     @property
     def is_done(self) -> bool:

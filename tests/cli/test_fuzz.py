@@ -50,6 +50,7 @@ from ckl_jax.trees import paths
 from ckl_jax.updates import training
 from tests.analysis.helpers import make_demo, undrawn
 from tests.checkpoints import test_peft_fused as adapters
+from tests.mutated import parts
 from tests.papers.mind_the_gap.analysis.dumps import write_scored
 from tests.papers.temporalwiki.analysis import test_text_losses as nouns
 from tests.papers.temporalwiki.analysis.temporalwiki_study import INTERVALS, write_study
@@ -325,14 +326,6 @@ def changed(data, content: bytes) -> bytes | None:
         rows = (line.split(b",") for line in lines)
         return b"\n".join(b",".join(row[:gone] + row[gone + 1 :]) for row in rows)
     return None
-
-
-def parts(value):
-    """(container, key) of the values inside a value of JSON."""
-    if isinstance(value, dict | list):
-        for key in list(value if isinstance(value, dict) else range(len(value)))[:50]:
-            yield value, key
-            yield from parts(value[key])
 
 
 def strict_json(text: str | bytes):

@@ -72,8 +72,8 @@ class ByteLevelVocabulary:
         self.tokenizer.add_special_tokens(list(self.added_tokens))
         self.vocab_size: int = self.tokenizer.get_vocab_size()
         self.files += settings_beside(self.files[0])
-        stated = () if "</s>" in self.added_tokens else (_end_of(self.files[0].parent),)
-        self.eos_id = self._id(*filter(None, stated), "</s>", END)
+        end = None if "</s>" in self.added_tokens else _end_of(self.files[0].parent)
+        self.eos_id = self._id(*filter(None, (end, "</s>", END)))
         self.bos_id = self._id(END, "<s>", "</s>")
         pad = self.tokenizer.token_to_id("<pad>")
         self.pad_id = self.eos_id if pad is None else pad
