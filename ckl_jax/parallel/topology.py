@@ -5,10 +5,11 @@ GPUs in JAX's CUDA plugin, and both run where there is no such device; what they
 and collectives is what the devices would do.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ckl_jax.errors import UserError
 
@@ -87,10 +88,24 @@ _compiled_for: str | None = None  # None: the platform that JAX runs on
 
 
 def platform() -> str:
-    """The platform that programs are compiled for: "cpu", "gpu" or "tpu". Starts JAX's backend."""
+    """The platform that programs are compiled for: "cpu", "gpu" or "tpu".
+
+    Starts JAX's backend, but `without_devices`.
+    """
     import jax  # late: `simulate_devices` must come before JAX starts
 
     return _compiled_for or jax.default_backend()
+
+
+@contextlib.contextmanager
+def without_devices() -> Iterator[None]:
+    """Context manager in which settings are read as on a CPU, and JAX's backend is not started."""
+    global _compiled_for
+    before, _compiled_for = _compiled_for, "cpu"
+    try:
+        yield
+    finally:
+        _compiled_for = before
 
 
 def no_devices(name: str) -> None:

@@ -1,7 +1,6 @@
 """`t5x precompile`: memory, FLOPs and communication of a train step, without allocating it."""
 
 import dataclasses
-import inspect
 import math
 import sys
 import time
@@ -39,24 +38,17 @@ def precompile(compile: bool = True, target: str | None = None, **arguments: Any
     Returns:
       See `compile_report`; also {lower, compile}_seconds.
     """
-    from ckl_jax.parallel import mesh
-    from ckl_jax.train import train
-    from ckl_jax.train.prepare import prepare
+    from ckl_jax.train.prepare import bound, prepare
 
     checks.require_bool(COMPILE=compile)
     # The same arguments and defaults as training, so that what is compiled is what would run.
-    bound = inspect.signature(train.train).bind(**arguments)
-    bound.apply_defaults()
-    given = bound.arguments
-    names = list(inspect.signature(prepare).parameters)
-    # `prepare` calls by another name what `train` calls train_dataset_cfg.
-    given["dataset"] = _StandInDataset.like(given["train_dataset_cfg"])
-    partitioner = given["partitioner"] or mesh.Partitioner()
+    given = bound(arguments)
+    given["dataset"] = _StandInDataset.like(given["dataset"])
     if target is not None:
         # Descriptions of devices that XLA can compile for without any being there.
-        partitioner = dataclasses.replace(partitioner, devices=topology.devices(target))
-    given["partitioner"], given["make_inputs"] = partitioner, None
-    run = prepare(**{name: given[name] for name in names})
+        described = topology.devices(target)
+        given["partitioner"] = dataclasses.replace(given["partitioner"], devices=described)
+    run = prepare(**{**given, "make_inputs": None})
     with run.partitioner.on_mesh():
         trees = {
             "params": run.shapes.params,

@@ -6,8 +6,9 @@ allocated.
 
 import dataclasses
 import functools
+import inspect
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors
 from ckl_jax.methods.method import Method, Start
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.parallel.mesh import Partitioner, check_batch
+from ckl_jax.parallel.mesh import Partitioner, check_batch, known_parts
 from ckl_jax.train import setup
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.train.evaluations import Probes, check_best, check_probes, make_evaluator
@@ -276,26 +277,9 @@ def prepare(
     Raises:
       UserError: something in the configuration, the corpus or the base checkpoint does not fit.
     """
-    checks.require_text(MODEL_DIR=model_dir)
-    checks.require_folder(MODEL_DIR=model_dir)
-    refuse_foreign(model_dir)
-    if checkpoint_cfg.restore.path is not None:
-        checks.require_text(INITIAL_CHECKPOINT_PATH=checkpoint_cfg.restore.path)
-        if absolute(checkpoint_cfg.restore.path) == absolute(model_dir):
-            raise UserError(
-                f"{model_dir} is INITIAL_CHECKPOINT_PATH too; choose another MODEL_DIR."
-            )
-    _check_length(epochs, total_steps, first_step)
-    _check_objects(model, method, optimizer, make_inputs)
-    checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
-    checks.require_positive(CLIP_NORM=clip_norm)
-    extended = model.with_method(method)
+    _check(**locals())
     check_batch(dataset.batch_size, num_microbatches, partitioner.batch_parts)
-    # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
-    learning_rate(total_steps=total_steps or 10**6)
-    check_probes(probes)
-    metrics = metrics or StepMetrics()
-    check_best(checkpoint_cfg.save.keep_best, probes, evaluations, metrics)
+    extended, metrics = model.with_method(method), metrics or StepMetrics()
     make_base = None
     if make_inputs is not None:
         if not is_remote(model_dir):  # what it makes may take long
@@ -357,6 +341,70 @@ def prepare(
         legacy_microbatch_means=legacy_microbatch_means,
         metrics=metrics,
     )
+
+
+def bound(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `train.train` with its defaults, under the names that `prepare` has."""
+    from ckl_jax.train import train  # imports this module
+
+    given = inspect.signature(train.train).bind(**arguments)
+    given.apply_defaults()
+    given.arguments["dataset"] = given.arguments["train_dataset_cfg"]
+    given.arguments["partitioner"] = given.arguments["partitioner"] or Partitioner()
+    return {name: given.arguments[name] for name in inspect.signature(prepare).parameters}
+
+
+def check(**arguments: Any) -> None:
+    """Checks those arguments of `train.train` that need no data, no checkpoint and no device.
+
+    Raises:
+      UserError: a setting cannot work.
+    """
+    _check(**bound(arguments))
+
+
+def _check(
+    *,
+    model: BaseTransformerModel,
+    dataset: DatasetConfig,
+    model_dir: str,
+    method: Method,
+    optimizer: Any,
+    learning_rate: Callable[..., optax.Schedule],
+    clip_norm: float | None,
+    epochs: int | None,
+    total_steps: int | None,
+    checkpoint_cfg: CheckpointConfig,
+    partitioner: Partitioner,
+    num_microbatches: int,
+    random_seed: int,
+    first_step: int,
+    metrics: StepMetrics | None,
+    make_inputs: Any,
+    probes: Probes | None,
+    evaluations: Sequence[Any],
+    **_: Any,
+) -> None:
+    checks.require_text(MODEL_DIR=model_dir)
+    checks.require_folder(MODEL_DIR=model_dir)
+    refuse_foreign(model_dir)
+    if checkpoint_cfg.restore.path is not None:
+        checks.require_text(INITIAL_CHECKPOINT_PATH=checkpoint_cfg.restore.path)
+        if absolute(checkpoint_cfg.restore.path) == absolute(model_dir):
+            raise UserError(
+                f"{model_dir} is INITIAL_CHECKPOINT_PATH too; choose another MODEL_DIR."
+            )
+    _check_length(epochs, total_steps, first_step)
+    _check_objects(model, method, optimizer, make_inputs)
+    checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
+    checks.require_positive(CLIP_NORM=clip_norm)
+    model.with_method(method)
+    # As far as the mesh shape says so: devices are asked for later.
+    check_batch(dataset.batch_size, num_microbatches, known_parts(partitioner.mesh_shape))
+    # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
+    learning_rate(total_steps=total_steps or 10**6)
+    check_probes(probes)
+    check_best(checkpoint_cfg.save.keep_best, probes, evaluations, metrics or StepMetrics())
 
 
 def _check_length(epochs: int | None, total_steps: int | None, first_step: int) -> None:

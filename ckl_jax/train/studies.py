@@ -21,6 +21,7 @@ from ckl_jax.train.subprocess_runs import Training, as_gin, run_all
 
 _UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
 _LENGTHS = {"EPOCHS", "TRAIN_STEPS"}
+_TASKS = ("MIXTURE_OR_TASK_NAME", "REPLAY_TASK_NAME", "REVIEW_TASK_NAME")
 _FREE = {"out", "jobs"}  # settings that may always change
 
 
@@ -207,36 +208,43 @@ def check_trainings(trainings: Iterable[Training], bindings: Sequence[str]) -> N
       bindings: the user's, which are among those of the trainings.
 
     Raises:
-      UserError: a binding binds nothing or leaves out the probes, or a batch does not divide into
-        microbatches or over the mesh shape.
+      UserError: a binding leaves out the probes, or see `check_settings`.
     """
     for binding in bindings:
         if binding.replace(" ", "") == "PROBES=None":
             raise UserError("--gin.PROBES=None: what is reported are their scores; leave it out.")
     for training in trainings:
-        check_batch(settings_of(training))
+        if training.trains:
+            check_settings(*training.gin())
 
 
 def settings_of(training: Training) -> dict[str, Any]:
     """{name: value} of the macros and parameters that a training's command sets."""
-    from ckl_jax.config import gin_config  # slow
-
-    names, statements = training.gin()
-    return {b.name: b.value for b in gin_config.read(names, statements).scan.bindings}
+    return _values(*training.gin())
 
 
-def check_batch(values: Mapping[str, Any]) -> None:
-    """Refuses a batch that does not divide into microbatches or over the mesh shape.
+def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
+    """Refuses gin files and statements that `t5x train` would refuse before it reads anything.
 
-    Args:
-      values: of the macros of a training, see `gin_values`.
+    Raises:
+      UserError: a name or value is wrong, or settings cannot work together.
     """
-    from ckl_jax.parallel import mesh  # slow
+    from ckl_jax.config import gin_config, gin_scan  # slow
+    from ckl_jax.parallel import topology
+    from ckl_jax.train import prepare, train
 
-    if "BATCH_SIZE" in values:  # an evaluation may have none
-        # The number of devices is not asked for: that would start them in this process too.
-        parts = mesh.known_parts(values.get("MESH_SHAPE"))
-        mesh.check_batch(values["BATCH_SIZE"], values.get("NUM_MICROBATCHES", 1), parts)
+    values = _values(gin_files, statements)
+    # Gin would make rows here, of data that may not be there yet.
+    made = [name for name in _TASKS if isinstance(values.get(name), gin_scan.Reference)]
+    # Devices that this process took would be missing to the trainings.
+    with topology.without_devices():
+        gin_config.run(
+            train.train,
+            files=gin_files,
+            bindings=[*statements, *(f"{name} = 'made'" for name in made)],
+            instead=prepare.check,
+            overrides=["VOCABULARY = None"],
+        )
 
 
 def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:
@@ -253,7 +261,10 @@ def gin_values(
     Raises:
       UserError: a file is missing, or a binding binds nothing.
     """
+    return _values(gin_files, gin_statements(macros, bindings))
+
+
+def _values(gin_files: Sequence[str], statements: Sequence[str]) -> dict[str, Any]:
     from ckl_jax.config import gin_config  # slow
 
-    read = gin_config.read(gin_files, gin_statements(macros, bindings))
-    return {b.name: b.value for b in read.scan.bindings}
+    return {b.name: b.value for b in gin_config.read(gin_files, statements).scan.bindings}

@@ -81,6 +81,11 @@ class Training:
         return names, [*macros, *bindings]
 
     @property
+    def trains(self) -> bool:
+        """Whether it is a `t5x train`, no evaluation."""
+        return self.command[3:4] == ("train",)
+
+    @property
     def is_done(self) -> bool:
         return any(self.folder.glob(self.marker)) or self.has_given_up
 

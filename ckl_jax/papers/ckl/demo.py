@@ -125,11 +125,7 @@ def _check(demo: Demo) -> None:
         demo.imported.require(T5, "ckl demo")
     if demo.bindings:
         studies.refuse_own(demo.bindings, _macros(demo, PAPER[0]))
-        # A misspelt name fails here, not after an hour.
         studies.check_trainings(_trainings(demo), demo.bindings)
-        from ckl_jax.config import gin_config  # slow, and needed for this only
-
-        gin_config.load(_gin_files(demo, PAPER[0]), demo.bindings)
 
 
 def _prepare(demo: Demo) -> None:

@@ -76,7 +76,9 @@ def opened(gap: Gap) -> AbstractContextManager[studies.Study]:
     if gap.bindings:
         # A user's binding of what the study sets itself would be lost.
         studies.refuse_own(gap.bindings, {**macros(gap, STALE), **dict.fromkeys(_OF_EVALUATIONS)})
-        studies.check_batch(_gin_values(gap))  # a misspelt name fails here too
+        stale = {"MODEL_DIR": gap.root / STALE, **macros(gap, STALE)}
+        statements = studies.gin_statements(stale, _bindings(gap))
+        studies.check_settings(gin_files(gap), statements)
     return studies.open_study(gap, RECORD, "study", free=_free(gap), may_become=_may_become)
 
 

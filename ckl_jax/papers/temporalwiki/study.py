@@ -148,7 +148,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         files.require_file(path, f"There is no Wikidata dump {path}; check --properties.")
     if updates.model and not (Path(updates.model) / "model.gin").is_file():
         raise UserError(f"{updates.model} has no model.gin; make it with `ckl import-hf`.")
-    from ckl_jax.config import gin_config, gin_scan  # slow, and needed from here on only
+    from ckl_jax.config import gin_scan  # slow, and needed from here on only
 
     bindings = updates.training_bindings
     settings: dict[str, Any] = {}
@@ -157,15 +157,13 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         macros = _macros(unbuilt, Model(method))
         mine = studies.gin_values(_known(updates, method), macros, bindings)
         if bindings:
-            studies.check_batch(mine)
+            macros = {"MODEL_DIR": updates.root / method, **macros}
+            statements = studies.gin_statements(macros, bindings)
+            studies.check_settings(updates.gin_files(method), statements)
         reviewed = mine["MIX_RATIO"] if _REVIEWS in mine else 0.0
         drawn[method] = Drawn(mine["MIXTURE_OR_TASK_NAME"], mine["BATCH_SIZE"], reviewed)
         # The first method that has a setting decides; rows are the same for all.
         settings = {**mine, **settings}
-    if bindings:
-        method = updates.methods[0]
-        statements = studies.gin_statements(_macros(unbuilt, Model(method)), bindings)
-        gin_config.load(updates.gin_files(method), statements)
     if updates.changed_span_weight != 1 and (settings["PACK_ROWS"] or settings["LEGACY_ROWS"]):
         raise UserError(
             "--changed-span-weight needs whole rows: leave PACK_ROWS and LEGACY_ROWS out."

@@ -113,6 +113,11 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "20 does not divide into 8 parts" in refused("demo", "--gin=MESH_SHAPE={'data': 8}")
     assert "BATCH_SIZE is None" in refused("demo", "--gin=BATCH_SIZE=None")
     assert "leave it out" in refused("demo", "--gin=PROBES = None")
+    # Of one method, whose turn comes last.
+    every = ("demo", "--methods=all")
+    assert "MODULAR_NUM_HEADS is 0" in refused(*every, "--gin=MODULAR_NUM_HEADS=0")
+    assert "The taps [50]" in refused(*every, "--gin=K2_TAPS=(1, 50)")
+    assert "LEARNING_RATE is -1" in refused("demo", "--gin=LEARNING_RATE=-1")
     assert mesh.known_parts({"data": 0, "fsdp": -1}) == 1 and mesh.known_parts((2, 3, 5)) == 6
     err = refused("demo", "--sorce=wikidata")
     assert "see 'ckl demo --help'. Did you mean '--source'?" in err

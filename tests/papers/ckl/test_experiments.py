@@ -1,8 +1,10 @@
 """`ckl experiment`: every cell's configuration parses, and the smallest size runs to its tables."""
 
 import dataclasses
+import functools
 import json
 
+import jax
 import pytest
 
 from ckl_jax.checkpoints.to_hf import save_hf
@@ -17,7 +19,7 @@ from ckl_jax.papers.ckl import experiments as job
 from ckl_jax.papers.ckl.demo import Demo
 from ckl_jax.papers.ckl.imported import Imported
 from ckl_jax.papers.ckl.methods import NEWER, PAPER
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train import studies, subprocess_runs
 from ckl_jax.world.ckl import build_world
 from ckl_jax.world.probe_files import probe_files
 from ckl_jax.world.render import articles, pages
@@ -364,6 +366,20 @@ def test_macros_of_a_t5_large_are_the_papers():
     macros = Imported("x", "T5", config | {"mlp_dim": 4096}).macros
     paper = gin_config.read(["ckl_modular.gin", "ckl_full.gin"], ["DATA_DIR = 'x'"]).scan.bindings
     assert macros.items() <= {b.name: b.value for b in paper}.items() and len(macros) == 7
+
+
+@pytest.mark.parametrize("name", ["ckl/table8", "ckl/table10"])
+def test_bindings_are_checked_before_there_are_data(name, tmp_path, monkeypatch):
+    """Also of trainings on rows that gin makes from data."""
+    running = job.Running(out=str(tmp_path / "out"), bindings=("MESH_SHAPE = {'data': 2}",))
+    for starts_jax in ("devices", "default_backend"):  # and so takes a GPU's memory
+        monkeypatch.setattr(jax, starts_jax, None)
+    check = functools.partial(studies.check_trainings, bindings=running.bindings)
+    check(job.trainings(job.find(name), running))
+    with pytest.raises(UserError, match="does not divide into 2 parts"):
+        other = dataclasses.replace(running, bindings=(*running.bindings, "BATCH_SIZE = 3"))
+        check(job.trainings(job.find(name), other))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def test_documents_of_another_language_are_counted_where_too_few_are_left(tmp_pa
         (["--gin", "STATISTICS_TASK='x'"], "--gin.STATISTICS_TASK: the command sets it itself"),
         (["--gin", "NUM_UPDATE=2"], "NUM_UPDATE"),
         (["--gin", "EPOCHS=0"], "--gin.EPOCHS is 0; give 1 or more"),
+        (["--gin", "LEARNING_RATE=-1"], "LEARNING_RATE is -1; give"),
         (["--tuning-documents", "0"], "--tuning-documents is 0"),
         (["--tagger", "foo"], "No tagger is called 'foo'"),
         (["--unit", "week"], "--unit is 'week'"),

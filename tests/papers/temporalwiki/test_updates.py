@@ -122,6 +122,7 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "The condition 'changed' has" in refused("--promote-if=changed")
     assert "Did you mean 'EPOCHS'?" in refused("--size=tiny", "--gin=EPOCH=1")
     assert "the command sets it itself" in refused("--size=tiny", "--gin=MODEL_DIR='x'")
+    assert "The taps [50]" in refused("--size=tiny", "--gin=K2_TAPS=(1, 50)")
     assert "give --light-tuning FACTS too" in refused("--size=tiny", "--gin=LIGHT_TUNE_RATE=1")
     tuned = ("--size=tiny", "--light-tuning=5")
     assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
