@@ -38,11 +38,12 @@ def precompile(compile: bool = True, target: str | None = None, **arguments: Any
     Returns:
       See `compile_report`; also {lower, compile}_seconds.
     """
-    from ckl_jax.train.prepare import bound, prepare
+    from ckl_jax.train.prepare import prepare
+    from ckl_jax.train.train import for_prepare
 
     checks.require_bool(COMPILE=compile)
     # The same arguments and defaults as training, so that what is compiled is what would run.
-    given = bound(arguments)
+    given = for_prepare(arguments)
     given["dataset"] = _StandInDataset.like(given["dataset"])
     if target is not None:
         # Descriptions of devices that XLA can compile for without any being there.

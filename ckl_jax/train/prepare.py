@@ -6,9 +6,8 @@ allocated.
 
 import dataclasses
 import functools
-import inspect
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +276,7 @@ def prepare(
     Raises:
       UserError: something in the configuration, the corpus or the base checkpoint does not fit.
     """
-    _check(**locals())
+    check_settings(**locals())
     check_batch(dataset.batch_size, num_microbatches, partitioner.batch_parts)
     extended, metrics = model.with_method(method), metrics or StepMetrics()
     make_base = None
@@ -343,27 +342,7 @@ def prepare(
     )
 
 
-def bound(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `train.train` with its defaults, under the names that `prepare` has."""
-    from ckl_jax.train import train  # imports this module
-
-    given = inspect.signature(train.train).bind(**arguments)
-    given.apply_defaults()
-    given.arguments["dataset"] = given.arguments["train_dataset_cfg"]
-    given.arguments["partitioner"] = given.arguments["partitioner"] or Partitioner()
-    return {name: given.arguments[name] for name in inspect.signature(prepare).parameters}
-
-
-def check(**arguments: Any) -> None:
-    """Checks those arguments of `train.train` that need no data, no checkpoint and no device.
-
-    Raises:
-      UserError: a setting cannot work.
-    """
-    _check(**bound(arguments))
-
-
-def _check(
+def check_settings(
     *,
     model: BaseTransformerModel,
     dataset: DatasetConfig,
@@ -385,6 +364,11 @@ def _check(
     evaluations: Sequence[Any],
     **_: Any,
 ) -> None:
+    """Checks those arguments of `prepare` that need no data, no checkpoint and no device.
+
+    Raises:
+      UserError: a setting cannot work.
+    """
     checks.require_text(MODEL_DIR=model_dir)
     checks.require_folder(MODEL_DIR=model_dir)
     refuse_foreign(model_dir)

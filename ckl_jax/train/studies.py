@@ -231,7 +231,7 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
     """
     from ckl_jax.config import gin_config, gin_scan  # slow
     from ckl_jax.parallel import topology
-    from ckl_jax.train import prepare, train
+    from ckl_jax.train import train
 
     values = _values(gin_files, statements)
     # Gin would make rows here, of data that may not be there yet.
@@ -242,7 +242,7 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
             train.train,
             files=gin_files,
             bindings=[*statements, *(f"{name} = 'made'" for name in made)],
-            instead=prepare.check,
+            instead=train.check,
             overrides=["VOCABULARY = None"],
         )
 

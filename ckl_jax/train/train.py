@@ -8,8 +8,9 @@ it calls stands beside it: `prepare.py` (settings and shapes), `resume.py` (wher
 
 import dataclasses
 import functools
+import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +28,7 @@ from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.train.evaluations import Probes
 from ckl_jax.train.metrics_log import check_services
-from ckl_jax.train.prepare import Prepared, prepare
+from ckl_jax.train.prepare import Prepared, check_settings, prepare
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import phase_from
 from ckl_jax.train.resume import Begun, begin, why_finished
@@ -327,3 +328,21 @@ def _end_early(store: CheckpointStore, step: int, stop: StopSignal) -> NoReturn:
     saved = store.latest_step() == step
     say(f"Stopped at step {step}{', which is saved' * saved}: start again to go on.")
     raise SystemExit(stop.exit_code)
+
+
+def check(**arguments: Any) -> None:
+    """Checks what `train` of these arguments checks without data, checkpoints and devices.
+
+    Raises:
+      UserError: a setting cannot work.
+    """
+    check_settings(**for_prepare(arguments))
+
+
+def for_prepare(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `train`, and its defaults, under the names that `prepare` has for them."""
+    given = inspect.signature(train).bind(**arguments)
+    given.apply_defaults()
+    given.arguments["dataset"] = given.arguments["train_dataset_cfg"]
+    given.arguments["partitioner"] = given.arguments["partitioner"] or Partitioner()
+    return {name: given.arguments[name] for name in inspect.signature(prepare).parameters}
