@@ -107,7 +107,8 @@ class MaskedModel(OneVocabularyModel):
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None, **kwargs: Any
     ) -> jax.Array:
         tokens, positions = batch["encoder_input_tokens"], batch.get("encoder_positions")
-        if positions is None:  # else a row may hold several texts
+        # A row may hold several statements to score, each within the model's positions.
+        if positions is None or "target_positions" not in kwargs:
             self.check_length(tokens.shape[1])
         segments = batch.get("encoder_segment_ids")
         kwargs |= {"encoder_segment_ids": segments, "encoder_positions": positions}

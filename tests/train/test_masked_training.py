@@ -10,6 +10,7 @@ from ckl_jax.cli.ckl import main as ckl
 from ckl_jax.cli.t5x import main as t5x
 from ckl_jax.data.tasks.converters import Masking, masked_batch
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary, open_vocabulary
+from ckl_jax.errors import UserError
 from ckl_jax.models.bert import BertConfig, Transformer
 from ckl_jax.models.masked import MaskedModel
 from tests.moved import assert_ranks_elsewhere
@@ -74,6 +75,18 @@ def test_marked_tokens_are_hidden_as_many_times_as_often():
         np.testing.assert_allclose(hidden[:, ::2][may[:, ::2]].mean(), 0.9, atol=0.02)
         np.testing.assert_allclose(hidden[:, 1::2][may[:, 1::2]].mean(), 0.15, atol=0.02)
         assert not hidden[~may].any()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_that_are_longer_than_the_positions_are_refused(packed):
+    config = BertConfig(vocab_size=50, max_positions=32)
+    model = MaskedModel(Transformer(config), vocabulary=Vocabulary())
+    segments = {"segments": np.ones((200, 40), np.int32)} if packed else {}
+    tokens = np.full((200, 40), 7)
+    found = masked_batch(tokens, np.full(200, 40), np.ones(200, bool), masking=MASKING, **segments)
+    assert ("encoder_positions" in found) == packed
+    with pytest.raises(UserError, match="of 40 tokens exceed the model's 32 positions"):
+        model.loss_fn({}, found)
 
 
 def test_vocabularies_are_told_apart(tmp_path):

@@ -35,6 +35,7 @@ class MaskedVocabulary(byte_level.ByteLevelVocabulary):
     Attributes:
       bos_id, eos_id: what begins and ends a text: [CLS] and [SEP], or <s> and </s>.
       mask_id, pad_id: [MASK] and [PAD], or <mask> and <pad>.
+      unk_id: [UNK] or <unk>, what stands for a word that has no tokens.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -58,6 +59,7 @@ class MaskedVocabulary(byte_level.ByteLevelVocabulary):
         self.eos_id = self._special("[SEP]", "</s>")
         self.pad_id = self._special("[PAD]", "<pad>")
         self.mask_id = self._special("[MASK]", "<mask>")
+        self.unk_id = self._special("[UNK]", "<unk>")
         self.digest = byte_level.digest_of_tokenizer(self.tokenizer)
 
     def _special(self, *names: str) -> int:

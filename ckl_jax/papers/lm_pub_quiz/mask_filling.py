@@ -33,11 +33,13 @@ class MaskFiller(MaskedScorer):
         self._step = jax.jit(self.model.rank_positions)
 
     def ranks(self, statements: Sequence[Statement]) -> np.ndarray:
-        """[S] int, 0 is best; -1 of an answer that is not one token, or that occurs twice."""
+        """[S] int, 0 is best; -1 of an answer that is not one known token, or that occurs twice."""
         # `conditional` scores the answers' tokens alone, so the number of scored tokens is the
         # number of tokens of the answer, over all places where the template puts it.
         found = self.token_scores(statements, conditional=True)
-        single = found.scored.sum(axis=1) == 1
+        # The token for unknown words is no answer.
+        known = found.scored & (found.ids != self.model.vocabulary.unk_id)
+        single = (found.scored.sum(axis=1) == 1) & known.any(axis=1)
         return np.where(single, found.values.sum(axis=1), -1).astype(np.int64)
 
 

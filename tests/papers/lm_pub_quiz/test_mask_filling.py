@@ -25,10 +25,12 @@ def test_ranks_are_over_the_whole_vocabulary(tmp_path):
     model = MaskedModel(Transformer(config), vocabulary=vocabulary)
     filler = MaskFiller(model, params, width=64, batch_size=2)
     once = [fill("In [Y]: [X]", subject, "x") for subject in ("Ann", "France", "Zoé")]
-    other = [fill("In [Y]: [X]", "Ann", "Paris"), fill("In [Y] [Y]", "", "x")]
+    other = [fill("In [Y]: [X]", "Ann", word) for word in ("Paris", "ϡ")]
+    other.append(fill("In [Y] [Y]", "", "x"))
+    assert vocabulary.encode("ϡ") == [vocabulary.unk_id]
     found = filler.ranks([*other, *once])
-    assert found[:2].tolist() == [-1, -1], "several pieces, and twice"
-    for statement, rank in zip(once, found[2:], strict=True):
+    assert found[:3].tolist() == [-1, -1, -1], "several pieces, an unknown word, and twice"
+    for statement, rank in zip(once, found[3:], strict=True):
         ids = vocabulary.encode(statement.text)
         (answer,) = vocabulary.encode("x")
         place = ids.index(answer)
