@@ -244,7 +244,7 @@ def export_checkpoint(checkpoint: str, like: str | None, out: str) -> str:
                 "models have no place; only runs without one can be exported."
             )
     names = write(out, merged(params, checkpoint), config, file, checkpoint)
-    taken = f" and {', '.join(names)}" if names else ""
+    taken = f" and {', '.join(names)}" if names else " and no tokenizer: none lies beside it"
     return f"Wrote {out}/config.json, the weights{taken}."
 
 

@@ -91,6 +91,9 @@ def test_tables(tmp_path):
     table.write_text("role,place,holder,start,end\nmayor,Oslo,Anna Brel,1 June 2018,\n")
     with pytest.raises(UserError, match="line 2: '1 June 2018' is not of the form"):
         read_terms(table)
+    table.write_text("role,place,holder,start,end\nmayor,Oslo,,2018-06-01,\n")
+    with pytest.raises(UserError, match="line 2: the field 'holder' is ''"):
+        read_terms(table)
     table.write_text("role,place,holder\nmayor,Oslo,Anna Brel\n")
     with pytest.raises(UserError, match="no column 'start'"):
         read_terms(table)

@@ -48,7 +48,9 @@ def _list(row: dict[str, Any], field: str) -> list[Any]:
     return row[field]
 
 
-def _day(seconds: int) -> datetime.date:
+def _day(seconds: float) -> datetime.date:
+    if isinstance(seconds, bool):
+        raise ValueError(f"{seconds} is no number of seconds")
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date()
 
 

@@ -102,6 +102,7 @@ def test_templama_as_its_script_writes_it_compressed_and_by_year(tmp_path, capsy
         ("realtimeqa", {"choices": ["a", "None of the above"]}, "give the file without '_nota'"),
         ("streamingqa", {"answers": {"a": 7}}, "ValueError: 'answers' is no list"),
         ("streamingqa", {"answers": "Ann"}, "ValueError: 'answers' is no list"),
+        ("streamingqa", {"question_ts": True}, "ValueError: True is no number of seconds"),
         ("realtimeqa", {"choices": "xyz"}, "ValueError: 'choices' is no list"),
         ("realtimeqa", {"answer": "12"}, "ValueError: 'answer' is no list"),
         ("realtimeqa", {"answer": ["-1"]}, "not a line of realtimeqa (IndexError"),
