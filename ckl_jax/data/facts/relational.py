@@ -7,6 +7,7 @@ and Wiland et al. 2024, arXiv:2404.04113). Labels and ids that look like numbers
 
 import dataclasses
 import hashlib
+import html
 import json
 import os
 import re
@@ -226,6 +227,18 @@ class Dataset:
     def __repr__(self) -> str:
         instances = sum(len(relation.instances) for relation in self)
         return f"Dataset({self.name!r}, {len(self)} relations, {instances:,} instances)"
+
+    def _repr_html_(self) -> str:
+        """A row for each relation, in notebooks."""
+        import pandas
+
+        sizes = [
+            (r.code, r.templates[0], len(r.templates), len(r.answer_labels), len(r.instances))
+            for r in self
+        ]
+        columns = ["relation", "first template", "templates", "options", "instances"]
+        table = pandas.DataFrame(sizes, columns=columns).set_index("relation")
+        return f"<p>{html.escape(repr(self))}</p>{table._repr_html_()}"
 
     def __iter__(self) -> Iterator[Relation]:
         return iter(self.relations.values())

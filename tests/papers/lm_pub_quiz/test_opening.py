@@ -154,6 +154,7 @@ def test_parquet_comes_back_as_it_was(dataset, evaluator, tmp_path):
 def test_results_and_datasets_are_shown_shortly(dataset, evaluator, monkeypatch, tmp_path):
     results = evaluator.evaluate_dataset(dataset, 0, subsample=2)
     assert repr(dataset) == "Dataset('dataset', 2 relations, 9 instances)"
+    assert "<td>[X] speaks [Y].</td>" in dataset._repr_html_()
     assert repr(results["P1"]) == "RelationResult('P1', 2 rows)"
     assert len(repr(results)) < 100 and "<table" in results._repr_html_()
     assert list(results.scores().index) == ["P1", "P2"]
