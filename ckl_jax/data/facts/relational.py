@@ -237,7 +237,7 @@ class Dataset:
             for r in self
         ]
         columns = ["relation", "first template", "templates", "options", "instances"]
-        table = pandas.DataFrame(sizes, columns=columns).set_index("relation")
+        table: Any = pandas.DataFrame(sizes, columns=columns).set_index("relation")
         return f"<p>{html.escape(repr(self))}</p>{table._repr_html_()}"
 
     def __iter__(self) -> Iterator[Relation]:
