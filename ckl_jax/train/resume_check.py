@@ -68,15 +68,13 @@ _TASKS = re.compile(r"task(s|_name)?$", re.I)
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
 # Any of these is the sign of a run, begun or done, or of its evaluations.
-_RUN_FILES = (
-    "checkpoint_*",
-    "config.gin",
-    "inference_eval",
-    "log.txt",
-    "model-info.txt",
-    "probes",
-    "vocabulary.json",
-)
+_RUN_FILES = ("checkpoint_*", "inference_eval", "log.txt", "probes")
+# Others may have files of these names: a run's contain this, and are written first.
+_RUN_RECORDS = {
+    "config.gin": "# Parameters for ",
+    "model-info.txt": " partition spec ",
+    "vocabulary.json": '"copied_from"',
+}
 _LAUNCHER_LOGS = ("*.err", "*.log", "*.out")  # may be there before the run
 
 
@@ -94,6 +92,9 @@ def refuse_foreign(model_dir: str | Path) -> None:
         names = sorted(name for name in os.listdir(model_dir) if not name.startswith("."))
     if any(fnmatch.filter(names, pattern) for pattern in _RUN_FILES):
         return
+    records = [name for name in names if name in _RUN_RECORDS]
+    if records and all(_is_ours(Path(model_dir) / name) for name in records):
+        return
     before = {name for pattern in _LAUNCHER_LOGS for name in fnmatch.filter(names, pattern)}
     if (Path(model_dir) / "task" / "manifest.json").is_file():  # of light-tuning, cached before
         before.add("task")
@@ -102,6 +103,10 @@ def refuse_foreign(model_dir: str | Path) -> None:
             f"MODEL_DIR {model_dir} holds {foreign[0]} and is not the folder of a run; choose "
             "a new folder."
         )
+
+
+def _is_ours(record: Path) -> bool:
+    return record.is_file() and _RUN_RECORDS[record.name] in read_text(record)
 
 
 def digest_inputs(tasks: Sequence[CachedTask], vocabulary: Any, base: Any | None) -> str | None:

@@ -14,6 +14,7 @@ from tests.tiny import read_rows
 WRITERS = {
     "world --size tiny --out OUT": "notes.txt",
     "data prepare --dir CKL --out OUT": "vocabulary.model",
+    "data prepare --dir CKL --out OUT ": "vocabulary.json",
     "data prepare --dir CKL --out OUT --vocab-size 300": "tasks/d1/manifest.json",
     "data rows --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents/manifest.json",
     "data dated --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents.jsonl",

@@ -169,6 +169,11 @@ def _trained(
                 "another folder, or add --overwrite."
             )
         _refuse_other(path, held, recipe)
+    if not replace and not path.is_file() and os.path.lexists(record) and held != recipe:
+        raise UserError(
+            f"{record} is there and says of no {path.name} what this command would make; choose "
+            "another folder, or add --overwrite."
+        )
     if not replace and not path.is_file() and any(path.parent.glob("tasks/*/manifest.json")):
         raise UserError(
             f"The tasks in {path.parent} were made with a vocabulary that is not there; give it "
