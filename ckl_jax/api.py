@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ckl_jax import checks, files
 from ckl_jax.analysis import rows as probe_rows
@@ -27,10 +27,10 @@ Folder = str | os.PathLike
 
 
 @checks.typed
-def load(
-    folder: Folder, trusted: Sequence[str] = ()
-) -> "Run | Update | Updates | Staleness | Intervals":
-    """Opens what a command has written.
+def load(folder: Folder, trusted: Sequence[str] = ()) -> Any:
+    """Opens what a command has written: a `Run`, `Update`, `Updates`, `Staleness` or `Intervals`.
+
+    A type checker is told which: `run: ckl.Run = ckl.load("runs/demo/lora")`.
 
     Args:
       folder: a MODEL_DIR of `t5x train`; the --out of `ckl update`, or one update in it; that of
@@ -56,7 +56,8 @@ def load(
     try:
         _ = run._run  # says what is wrong with it, if anything is
     except probe_rows.NotProbed:
-        if not any(path.glob("checkpoint_*")):  # else its model can be queried
+        begun = any((path / name).is_file() for name in ("config.gin", probe_rows.METRICS_FILE))
+        if not (begun or any(path.glob("checkpoint_*"))):  # else it has metrics, or a model
             raise
     return run
 
@@ -96,6 +97,7 @@ class Model:
         from ckl_jax.papers.lm_pub_quiz.ranking import readable
         from ckl_jax.probes.closed_book import answer
 
+        checks.require_int(1, length=length, beams=beams)
         with readable(text), self._evaluator.on_mesh():
             scorer = self._evaluator.scorer
             return answer(scorer.model, scorer.params, text, length, beams)
@@ -444,9 +446,15 @@ class Updates(Sequence[Update]):
         ]
         return pandas.DataFrame(found).set_index("update") if found else pandas.DataFrame()
 
-    def __getitem__(self, i):
-        found = self._registry.updates()[i]
-        return list(map(Update, found)) if isinstance(i, slice) else Update(found)
+    @overload
+    def __getitem__(self, i: int) -> Update: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> list[Update]: ...
+
+    def __getitem__(self, i: int | slice) -> Update | list[Update]:
+        updates = self._registry.updates()
+        return list(map(Update, updates[i])) if isinstance(i, slice) else Update(updates[i])
 
     def __len__(self) -> int:
         return len(self._registry.updates())

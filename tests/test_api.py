@@ -140,6 +140,11 @@ def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
     make_run(tmp_path, "vanilla")
     (tmp_path / "vanilla" / "summary.json").unlink()
     assert "not finished" in repr(ckl.load(tmp_path / "vanilla"))
+    row = {"step": 1, "split": "train", "loss": 1.5}
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    begun = ckl.load(tmp_path / "begun")
+    assert begun.metrics().to_dict("records") == [row] and "not probed" in repr(begun)
     with pytest.raises(ckl.UserError, match="No folder"):
         ckl.load(tmp_path / "none")
     with pytest.raises(ckl.UserError):
@@ -223,6 +228,9 @@ def test_what_no_model_can_read_is_refused(llama):
         ckl.Evaluator.from_model(llama).evaluate_dataset(None)
     with pytest.raises(ckl.UserError, match="length of ask.. is 'long'"):
         model.ask("Rome is", length="long")
+    for given in ({"length": 0}, {"beams": 0}):
+        with pytest.raises(ckl.UserError, match=f"{next(iter(given))} is 0; give 1 or more"):
+            model.ask("Rome is", **given)
 
 
 def test_a_text_for_which_memory_is_too_small_is_refused(llama, monkeypatch):

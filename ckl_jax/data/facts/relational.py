@@ -403,11 +403,16 @@ def _space_of(rows: Sequence[tuple[str, dict]]) -> tuple[list[str], list[str]]:
     return list(labels), list(labels.values())
 
 
-def _instances(rows, ids: Sequence[str], labels, code: str) -> Iterator[Instance]:
+def _instances(
+    rows: Iterable[tuple[str, dict[str, Any]]],
+    ids: Sequence[str],
+    labels: Sequence[str],
+    code: str,
+) -> Iterator[Instance]:
     place = {name: i for i, name in enumerate(ids)}
     known = ("sub_id", "sub_label", "obj_id", "obj_label", "answer_idx")
     for where, row in rows:
-        index = row.get("answer_idx", place.get(row.get("obj_id")))
+        index = row.get("answer_idx", place.get(row.get("obj_id", "")))
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(ids):
             raise UserError(
                 f"{where}: the answer {row.get('answer_idx', row.get('obj_id'))!r} is not in the "

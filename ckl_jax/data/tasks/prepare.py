@@ -169,16 +169,17 @@ def _trained(
                 "another folder, or add --overwrite."
             )
         _refuse_other(path, held, recipe)
-    if not replace and not path.is_file() and os.path.lexists(record) and held != recipe:
-        raise UserError(
-            f"{record} is there and says of no {path.name} what this command would make; choose "
-            "another folder, or add --overwrite."
-        )
     if not replace and not path.is_file() and any(path.parent.glob("tasks/*/manifest.json")):
         raise UserError(
             f"The tasks in {path.parent} were made with a vocabulary that is not there; give it "
             "by --vocabulary, choose another --out, or add --overwrite to make all of it anew."
         )
+    if not replace and not path.is_file() and os.path.lexists(record):
+        if not isinstance(held, dict) or {**held, "sha256": None} != {**recipe, "sha256": None}:
+            raise UserError(
+                f"{record} is there and was not made of these corpora with these settings; choose "
+                "another folder, or add --overwrite."
+            )
     try:
         write_json(record, recipe)  # before the model, which it makes known as ours
         vocabulary = train_vocabulary(

@@ -259,7 +259,14 @@ class Evaluator:
             row["template_indices"].append([n for t, n in place.items() if t not in taken])
         return rows
 
-    def _metadata(self, dataset, relation, template_index, reduction, subsample) -> dict[str, Any]:
+    def _metadata(
+        self,
+        dataset: Dataset,
+        relation: Relation,
+        template_index: Any,
+        reduction: str | None,
+        subsample: int | None,
+    ) -> dict[str, Any]:
         return {
             "templates": list(relation.templates),
             "template_index": template_index,

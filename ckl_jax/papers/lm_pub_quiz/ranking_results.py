@@ -430,7 +430,13 @@ class DatasetResults:
                 found[group]["support"] = entry["support"]
         return found
 
-    def _groups(self, values, support, accumulate, divide_support) -> dict[str, dict[str, Any]]:
+    def _groups(
+        self,
+        values: dict[str, Any],
+        support: dict[str, Any],
+        accumulate: bool | str | None,
+        divide_support: bool,
+    ) -> dict[str, dict[str, Any]]:
         if not accumulate:
             return {c: {"value": v, "support": support[c]} for c, v in values.items()}
         groups = None

@@ -55,7 +55,14 @@ class PubQuizCallback(TrainerCallback):
         }
         self._evaluator = Evaluator.from_model(trainer.model, trainer.processing_class, **settings)
 
-    def on_evaluate(self, args, state, control, metrics=None, **unused) -> None:
+    def on_evaluate(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        metrics: dict[str, float] | None = None,
+        **unused: Any,
+    ) -> None:
         """Ranks by the weights as they are now."""
         if not state.is_world_process_zero:
             return
