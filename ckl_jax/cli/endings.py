@@ -17,6 +17,7 @@ from ckl_jax.parallel import processes
 # What Python, or JAX at every garbage collection, calls where an exception would only be printed.
 _FINALIZERS = ("__del__", "_xla_gc_callback")
 _IMPORT = "<frozen importlib._bootstrap>"
+_COMPILER = os.path.join("jax", "_src", "compiler.py")
 _RETRY_SECONDS = 0.01
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 
@@ -84,21 +85,37 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
     Processes that the command started get time to save: a second signal ends the command at once,
     unless it comes with the first, as a terminal and a parent may both send one: what is said of
-    the first belongs in the block. Within an import or a finalizer the signal waits until that has
-    ended: C++ extensions turn the exception into another one, and finalizers swallow it.
+    the first belongs in the block. Within an import, a finalizer or a compilation the signal waits
+    until that has ended: C++ extensions turn the exception into another one, finalizers swallow it,
+    and XLA's threads, which go on compiling, would crash.
     """
     received: list[float] = []
+    waiting: list[threading.Timer] = []  # sends a signal that waited again
+    repeated: list[int] = []  # by it
+    has_ended = False
+
+    def again(number: int) -> None:
+        repeated.append(number)
+        os.kill(os.getpid(), number)
 
     def stop(number: int, frame: types.FrameType | None) -> None:
-        if _would_lose_exceptions(frame):
-            threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number)).start()
+        if waited := number in repeated:
+            repeated.remove(number)
+            waiting.clear()
+        else:
+            received.append(time.monotonic())
+            if number == signal.SIGHUP:
+                processes.drop_terminal()
+            if received[0] < received[-1] <= received[0] + processes.TOGETHER_SECONDS:
+                return
+        if has_ended:
             return
-        received.append(time.monotonic())
-        if number == signal.SIGHUP:
-            processes.drop_terminal()
-        if received[0] < received[-1] <= received[0] + processes.TOGETHER_SECONDS:
-            return
-        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+        if not _must_go_on(frame):
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+        if len(received) > 1 and not waited:
+            os._exit(128 + number)
+        waiting[:] = [threading.Timer(_RETRY_SECONDS, again, (number,))]
+        waiting[0].start()
 
     try:
         before = {number: signal.signal(number, stop) for number in numbers}
@@ -108,13 +125,18 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     try:
         yield
     finally:
+        has_ended = True
+        for timer in waiting:
+            timer.cancel()
+            timer.join()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _would_lose_exceptions(frame: types.FrameType | None) -> bool:
+def _must_go_on(frame: types.FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code.co_name in _FINALIZERS or frame.f_code.co_filename == _IMPORT:
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        if name in _FINALIZERS or file == _IMPORT or file.endswith(_COMPILER):
             return True
         frame = frame.f_back
     return False

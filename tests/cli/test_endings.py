@@ -101,6 +101,36 @@ def test_signals_end_a_command_as_an_interrupt_does(
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_end_of_a_compilation(number):
+    """XLA's threads go on compiling: what they use must not be freed, and the process not end."""
+    script = (
+        "import jax, time\nfrom ckl_jax.cli import endings\nfrom ckl_jax.parallel import processes\n"
+        "def deep(x):\n"
+        "    for i in range(150):\n"
+        "        x = jax.numpy.sin(x @ x) + i\n"
+        "    return x\n"
+        "lowered = jax.jit(deep).lower(jax.numpy.ones((8, 8)))\n"
+        "def compile():\n"
+        "    try:\n"
+        "        with endings.interruptible(*processes.stops()):\n"
+        "            print('compiling', flush=True)\n"
+        "            lowered.compile()\n"
+        "            time.sleep(60)\n"
+        "    except KeyboardInterrupt as e:\n"
+        "        return endings.interrupted('test', e)\n"
+        "raise SystemExit(endings.run('test', compile))\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout.readline() == "compiling\n"
+        time.sleep(0.5)
+        process.send_signal(number)
+        assert process.wait(120) == 128 + number, process.stderr.read()
+        assert process.stderr.read().startswith("test: interrupted; the same command again")
+
+
 def test_a_terminal_that_closes_leaves_time_to_save(tmp_path):
     """What is printed from then on goes nowhere; writing to the terminal would fail."""
     script = (
