@@ -106,7 +106,8 @@ def test_signals_end_a_command_as_an_interrupt_does(
 def test_a_signal_waits_for_the_end_of_a_compilation(number):
     """XLA's threads go on compiling: what they use must not be freed, and the process not end."""
     script = (
-        "import jax, time\nfrom ckl_jax.cli import endings\nfrom ckl_jax.parallel import processes\n"
+        "import jax, time\n"
+        "from ckl_jax.cli import endings\nfrom ckl_jax.parallel import processes\n"
         "def deep(x):\n"
         "    for i in range(150):\n"
         "        x = jax.numpy.sin(x @ x) + i\n"
