@@ -366,11 +366,12 @@ class BadJson(ValueError):
 
     Attributes:
       line: of the text, from 1; 0 if it is not known.
+      said: what of the text is wrong, such as "NaN", if that is known.
     """
 
-    def __init__(self, reason: str, line: int = 0):
+    def __init__(self, reason: str, line: int = 0, said: str | None = None):
         super().__init__(reason)
-        self.line = line
+        self.line, self.said = line, said
 
 
 def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -381,17 +382,19 @@ def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> None:
-    raise BadJson(f"not JSON ({name} is not a number)")
+    raise BadJson(f"not JSON ({name} is not a number)", said=name)
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise BadJson(f"not JSON ({text} is too large)")
+        raise BadJson(f"not JSON ({text} is too large)", said=text)
     return value
 
 
 _SURROGATE = re.compile(r"\\u[dD]")  # or half of one
+_HALF = re.compile(r"\\u(d[89ab]..)(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\u(d[c-f]..)", re.I)
+_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{}]', re.S)  # texts may hold some, too
 ANY_NUMBER = json.JSONDecoder()  # for results, in which a loss may be NaN
 _NUMBERS: dict[str, Any] = {"parse_constant": _no_number, "parse_float": _finite}
 FINITE = json.JSONDecoder(**_NUMBERS)
@@ -426,14 +429,34 @@ def parse_json(
         raise BadJson(f"not JSON ({e.msg})", e.lineno) from e
     except UnicodeEncodeError as e:
         half = f"\\u{ord(e.object[e.start]):04x}"
-        raise BadJson(f"not JSON ({half} is half of a surrogate pair)") from e
+        place = _HALF.search(text)
+        said = f"not JSON ({half} is half of a surrogate pair)"
+        raise BadJson(said, _line(text, place and place.start())) from e
     except RecursionError as e:
-        raise BadJson("not JSON (too deep)") from e
-    except BadJson:
+        raise BadJson("not JSON (too deep)", _line(text, _deepest(text))) from e
+    except BadJson as e:
+        if e.said is not None:
+            e.line = _line(text, text.find(e.said))
         raise
     except ValueError as e:
         digits = sys.get_int_max_str_digits()
-        raise BadJson(f"not JSON (a number of more than {digits:,} digits)") from e
+        place = re.search(rf"\d{{{digits + 1}}}", text)
+        said = f"not JSON (a number of more than {digits:,} digits)"
+        raise BadJson(said, _line(text, place and place.start())) from e
+
+
+def _line(text: str, place: int | None) -> int:
+    return 0 if place is None or place < 0 else text.count("\n", 0, place) + 1
+
+
+def _deepest(text: str) -> int:
+    """Where a JSON text has opened the most brackets."""
+    depth = most = place = 0
+    for found in _BRACKET.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if depth > most:
+            most, place = depth, found.start()
+    return place
 
 
 def json_value(

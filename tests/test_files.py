@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,3 +180,24 @@ def test_a_lock_is_waited_for(tmp_path):
 def test_json_for_every_reader_has_no_nan():
     value = {"a": [float("nan"), -float("inf"), 0.1, "é"], "b": {"c": ValueError("x")}}
     assert files.without_nan(value, str) == {"a": [None, None, 0.1, "é"], "b": {"c": "x"}}
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (r'"a \ud83d\ude00 b", "\ud83d"', r"\ud83d is half of a surrogate pair"),
+        (r'"\ude00"', r"\ude00 is half of a surrogate pair"),
+        ("[" * 100_000 + "]" * 100_000, "too deep"),
+        ("[" * 100_000 + '"' + r"\"" * 1_000_000, "too deep"),
+        ("1" * 5000, "a number of more than 4,300 digits"),
+        ("NaN", "NaN is not a number"),
+        ("1e999", "1e999 is too large"),
+        ("?", "Expecting value"),
+    ],
+    ids=["half", "other half", "deep", "deep, then a text", "digits", "nan", "large", "syntax"],
+)
+def test_the_line_of_what_is_wrong_is_told(wrong, said):
+    text = f'{{"fine": ["[[", "\\ud83d\\ude00", 1],\n"wrong": [{wrong}],\n"more": 1}}'
+    for given in (text, text.encode()):
+        with pytest.raises(UserError, match=re.escape(f"f.json, line 2: not JSON ({said}")):
+            files.json_value(given, "f.json")
