@@ -43,6 +43,7 @@ def hf(tmp_path):
     return tmp_path / "hf"
 
 
+@pytest.mark.slow
 def test_in_trained_and_out_again(hf, tmp_path, capsys):
     ours, rows, back = tmp_path / "ours", tmp_path / "rows", tmp_path / "back"
     assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0

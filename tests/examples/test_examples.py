@@ -75,6 +75,7 @@ def test_a_strangers_method_trains_from_hugging_face_and_is_reported(tiny, impor
     assert {"invariant_lama", "updated_lama"} <= table["rows"][1]["scores"].keys()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_strangers_evaluation_has_its_column_in_the_report(tiny, imported, tmp_path):
     files = ("--gin_file=ckl_lora.gin", "--gin_file=ckl_distance.gin")

@@ -39,6 +39,7 @@ def train(tiny, folder, run, **macros):
     return process.wait(timeout=300), log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_templama_is_asked_and_reported(tiny, templama):
     run = templama / "runs" / "vanilla"

@@ -310,7 +310,8 @@ def decoded_as_trained(config):
 
 
 # A method has no code of its own there but a loss, which test_newer.py compares over batch sizes.
-@table(lambda *case: case == CASES[0])
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "arch"), CASES)
 def test_micro_batches_change_nothing(name, arch):
     whole, _ = run_steps(name, arch, 1, dropout=False)
     parts, _ = run_steps(name, arch, 1, dropout=False, microbatches=2)
@@ -384,7 +385,7 @@ def test_lora_starts_at_the_base_model(arch):
     )
 
 
-@pytest.mark.parametrize("arch", ["v1.0", "t5gemma"])
+@pytest.mark.parametrize("arch", ["v1.0", pytest.param("t5gemma", marks=pytest.mark.slow)])
 def test_padding_does_not_reach_the_side_networks(arch):
     for name in ("k_adapter_k2", "modular"):
         _, _, config, params = prepare(name, arch)
@@ -396,6 +397,7 @@ def test_padding_does_not_reach_the_side_networks(arch):
         np.testing.assert_allclose(longer[real], shorter[real], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [TINY, TINY_T5GEMMA], ids=["v1.0", "t5gemma"])
 def test_legacy_options_change_what_they_say(base):
     batch = random_batch(base)

@@ -175,6 +175,7 @@ def random_matrices(params):
     return {p: x for p, x in params.items() if p.endswith(("/vera_A", "/vera_B"))}
 
 
+@pytest.mark.slow
 def test_frozen_parameters_that_no_base_has_are_in_the_runs_checkpoints(tiny, vera):
     straight, short = vera("straight", 2), vera("resumed", 1)
     resumed = vera("resumed", 2, **{"train.train.may_change": True})

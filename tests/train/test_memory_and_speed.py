@@ -14,6 +14,7 @@ from ckl_jax.trees.paths import flatten
 from tests.tiny import read_rows
 
 
+@pytest.mark.slow
 def test_frozen_parameters_may_be_bfloat16(tiny, tmp_path, capsys):
     run = tmp_path / "lora"
     macros = {"PROBES": None, "EPOCHS": 1, "FROZEN_DTYPE": "bfloat16"}

@@ -74,6 +74,7 @@ def reported(capsys, *argv):
     return {label.strip(): value.strip() for label, *values in lines for value in values}
 
 
+@pytest.mark.slow
 def test_an_empty_folder_stays_empty(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     report = reported(capsys, "--gin_file=ckl_mix_review.gin", "--gin_file=tiny.gin")

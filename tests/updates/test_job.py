@@ -124,6 +124,7 @@ def test_nothing_new_is_one_sentence_and_changes_nothing(done, texts, capsys):
     assert Registry(copy).current == "0001"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp_path, capsys):
     out, second = tmp_path / "copy", done / "updates" / "0002"
@@ -144,6 +145,7 @@ def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp
     assert "0 new words" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
 def test_since_holds_until_an_update_is_in_use(texts, llama, tmp_path, capsys):
     out, since = tmp_path / "out", "--since=2025-01-01"

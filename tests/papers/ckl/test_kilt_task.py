@@ -142,6 +142,7 @@ def summaries(*folders):
     return [json.loads((folder / "summary.json").read_text()) for folder in folders]
 
 
+@pytest.mark.slow
 def test_two_steps_from_a_checkpoint_and_its_dev_file(tiny, files, tmp_path, capsys):
     assert tune(tiny.root / "initial", files, tmp_path) == 0, capsys.readouterr().err
     assert summaries(tmp_path)[0]["steps"] == 2

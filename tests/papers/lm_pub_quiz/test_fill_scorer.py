@@ -68,7 +68,8 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("target", ["answer", pytest.param("statement", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["answer", "statement"])
 def test_every_score_is_that_of_its_own_row(model, target):
     checked = RELATION.instances[1:2]  # each row by hand is compiled for itself
     expected = [

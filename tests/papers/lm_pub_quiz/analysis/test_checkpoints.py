@@ -46,6 +46,7 @@ def test_half_of_the_templates_is_not_known():
     assert found["known"] == sum(int((r == 2).sum()) for r in right)
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_run_and_of_a_family(golden, tmp_path, capsys):  # noqa: F811
     run = tmp_path / "run"
     argv = ["import-hf", "--model", str(golden / "model"), "--out", str(run)]
