@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckl_jax.cli import ckl, t5x
+from ckl_jax.cli import ckl, outputs, t5x
 from ckl_jax.config import gin_files
 from ckl_jax.errors import UserError
 
@@ -61,7 +61,7 @@ def test_every_option_exists(page):
     for program, *words in commands(page):
         try:
             if program == "ckl":
-                ckl.parse([w for w in words if w not in ckl._OUTPUT])
+                ckl.parse([w for w in words if w not in outputs.FLAGS])
                 continue
             mode, *flags = words
             args = t5x._parser(mode).parse_args(t5x._rewrite(flags))

@@ -12,8 +12,6 @@ import importlib
 import inspect
 import io
 import itertools
-import json
-import os
 import re
 import shlex
 import sys
@@ -24,12 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import ckl_jax
-from ckl_jax.cli import endings
+from ckl_jax.cli import endings, outputs
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import without_nan
 from ckl_jax.parallel import processes
 
-_OUTPUT = ("--quiet", "--json")
 _SHELLS = ("bash", "zsh", "fish")
 _NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False|True)?\)")
 # Flags that earlier versions had, and their names today.
@@ -102,41 +98,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     with endings.interruptible(*processes.stops()):
         try:
-            return _run([w for w in argv if w not in _OUTPUT], *(w in argv for w in _OUTPUT))
+            words = [word for word in argv if word not in outputs.FLAGS]
+            shown = [flag in argv for flag in outputs.FLAGS]
+            return outputs.show(lambda: parse(words)(), *shown)
         except KeyboardInterrupt as e:
             return endings.interrupted("ckl", e)
-
-
-class _Kept(io.StringIO):
-    """Text that goes to standard error and is kept."""
-
-    def write(self, text: str) -> int:
-        sys.stderr.write(text)
-        return super().write(text)
-
-
-def _run(argv: list[str], quiet: bool, as_json: bool) -> int:
-    """Runs a command, which returns an exit code, its result as a dict, both, or None."""
-    command = parse(argv)
-    with contextlib.ExitStack() as stack:
-        kept = _Kept() if as_json else None
-        if quiet:
-            null = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stderr(null))
-        if quiet or as_json:
-            stack.enter_context(contextlib.redirect_stdout(kept or null))
-        result = _result(command())
-    if kept:
-        document = {**result, "output": kept.getvalue().splitlines()}
-        print(json.dumps(without_nan(document, _as_json), ensure_ascii=False))
-    return result["exit_code"]
-
-
-def _result(returned: int | dict | tuple | None) -> dict[str, Any]:
-    if isinstance(returned, dict):
-        return {"exit_code": 0, **returned}
-    code, result = returned if isinstance(returned, tuple) else (returned or 0, {})
-    return {"exit_code": code, **result}
 
 
 def command(line: str | Sequence[str]) -> dict[str, Any]:
@@ -156,11 +122,7 @@ def command(line: str | Sequence[str]) -> dict[str, Any]:
         " ".join(words)
     except (TypeError, ValueError) as e:
         raise UserError(f"{line!r} is no command, such as 'demo --size tiny': {e}.") from e
-    return _result(parse(words)())
-
-
-def _as_json(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    return outputs.result_of(parse(words)())
 
 
 def parse(argv: list[str]) -> Callable[[], Any]:
@@ -215,7 +177,7 @@ def _help(word: str) -> str:
     lines += ["", "`ckl COMMAND --help` lists the options of a command."]
     if not word:
         lines += ["`ckl --version` and `ckl --print-completion SHELL` (bash, zsh, fish) too."]
-        lines += ["With --quiet a command prints errors only, with --json its result as JSON."]
+    lines += [outputs.HELP]
     return "\n".join(lines)
 
 

@@ -14,9 +14,10 @@ import textwrap
 import traceback
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import ckl_jax
-from ckl_jax.cli import endings
+from ckl_jax.cli import endings, outputs
 from ckl_jax.errors import UserError, nearest, refuse_unknown
 from ckl_jax.parallel import processes
 
@@ -176,8 +177,9 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    words = [word for word in argv if word not in outputs.FLAGS]
     try:
-        return run(list(argv))
+        return outputs.show(lambda: run(words), *(flag in argv for flag in outputs.FLAGS))
     except KeyboardInterrupt as e:
         return _end(endings.interrupted("t5x", e))
 
@@ -200,8 +202,8 @@ def _end(code: int) -> int:
     return code
 
 
-def run(argv: list[str]) -> int:
-    """Parses and dispatches; raises `UserError`."""
+def run(argv: list[str]) -> int | dict[str, Any]:
+    """Parses and dispatches; returns the exit code, or the result; raises `UserError`."""
     command = argv.pop(0) if argv and not argv[0].startswith("-") else None
     parser = _parser(command)
     args = parser.parse_args(_rewrite(argv))
@@ -387,7 +389,7 @@ def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
         f"  {folder or '.'}/\n{_wrapped('    ', '  '.join(names))}"
         for folder, names in groups.items()
     )
-    parts.append(f"bundled gin files ({gin_files.BUNDLED}):\n{lines or '  none'}")
+    parts += [f"bundled gin files ({gin_files.BUNDLED}):\n{lines or '  none'}", outputs.HELP]
     return "\n\n".join(parts)
 
 
@@ -403,7 +405,7 @@ def _wrapped(start: str, text: str, further: str = "") -> str:
     )
 
 
-def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
+def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> dict[str, Any]:
     if not args.gin_file and not args.gin_bindings:
         raise UserError(f"`t5x {name}` needs --gin_file=FILE; `t5x {name} --help` lists the files.")
     arguments = {}
@@ -459,7 +461,21 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         raise UserError(f"{e} It takes: {takes}." if takes else str(e)) from e
     if args.dry_run:
         print(result)
-    return 0
+    return _described(result)
+
+
+def _described(returned: Any) -> dict[str, Any]:
+    """What a job returns, as --json prints it."""
+    match returned:
+        case int(step), _:  # of a training, beside its state
+            return {"step": step}
+        case list():
+            return {"files": returned}
+        case dict() if all(isinstance(key, int) for key in returned):  # by step
+            return {"scores": returned}
+        case dict():
+            return returned
+    return {}
 
 
 def _pretended_devices(name: str, args: argparse.Namespace) -> dict[str, str]:

@@ -217,6 +217,6 @@ def test_quiet_prints_errors_only_and_json_one_object(capsys, tmp_path):
     assert found["exit_code"] == 0 and found["output"] == shown.splitlines() != []
     counts = [line.split()[::-1] for line in shown.splitlines()]
     assert found["facts"] == {code: int(count) for code, count in counts}
-    assert ckl._run(["--version"], quiet=True, as_json=True) == 0
+    assert ckl.main(["--version", "--quiet", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["output"] == [f"ckl_jax {ckl_jax.__version__}"]

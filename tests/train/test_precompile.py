@@ -1,5 +1,6 @@
 """The report of a compiled step counts what the step really holds."""
 
+import json
 import types
 
 import jax
@@ -113,7 +114,8 @@ def test_a_published_gpt2_is_counted_with_no_vocabulary_at_hand(
     monkeypatch.chdir(tmp_path)
     files = (f"temporalwiki_{method}", "temporalwiki_paper", f"gpt2_{size}")
     argv = [*(f"--gin_file={name}.gin" for name in files), "--gin.SCAN_LAYERS=True"]
-    assert t5x.main(["precompile", *argv, "--gin.COMPILE=False"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines[:2]] == [total, trainable]
+    assert t5x.main(["precompile", *argv, "--gin.COMPILE=False", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [line.split()[-1] for line in found["output"][:2]] == [total, trainable]
+    assert [f"{found[name]:,}" for name in ("params_count", "trainable_count")] == [total, trainable]
     assert not list(tmp_path.iterdir())
