@@ -479,8 +479,9 @@ def compare(runs: Runs, metric: str = "em") -> "pandas.DataFrame":
       metric: "em" or "f1".
 
     Returns:
-      Columns PROBE, PROBE_low, PROBE_high, and PROBE_p (against Vanilla, Holm's correction) of
-      each probe; fuar, fuar_low and fuar_high, infinite where nothing was gained.
+      Columns PROBE, PROBE_low, PROBE_high, and PROBE_p of each probe (a paired test against
+      Vanilla, or else the first updated model, with Holm's correction); fuar, fuar_low and
+      fuar_high, infinite where nothing was gained.
 
     Raises:
       UserError: they were not probed, or do not fit together.

@@ -63,6 +63,18 @@ def test_runs_are_compared_as_in_the_report(demo):
         ckl.compare(demo, "bleu")
 
 
+def test_models_without_vanilla_are_tested_against_the_first(tmp_path):
+    for name in ("initial", "lora", "recadam"):
+        make_run(tmp_path, name)
+    table = ckl.compare([tmp_path / name for name in ("initial", "lora", "recadam")])
+    assert (
+        np.isnan(table.loc["RecAdam", "new_lama_p"]) and 0 <= table.loc["LoRA", "new_lama_p"] <= 1
+    )
+    assert ckl.command(["report", str(tmp_path), "--out", str(tmp_path / "out")])["exit_code"] == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "* differs from RecAdam at 0.05" in page and "differs from RecAdam&#39;s" in page
+
+
 def test_seeds_are_compared_as_in_the_report(demo, tmp_path):
     other = make_demo(tmp_path / "other", ("initial", "vanilla", "lora"), seed=1)
     table, single = ckl.compare_seeds([demo, other]), [ckl.compare(d) for d in (demo, other)]

@@ -36,11 +36,11 @@ class Example:
 def pick_examples(study: Study) -> list[Example]:
     """The facts on which the methods differ most, of each state that occurs.
 
-    The kind of a fact is the state it has under Vanilla (the first method, if that was not run).
+    The kind of a fact is the state it has under the baseline.
     """
     examples = []
     for probe, methods, states in _compared(study):
-        leader = study.vanilla if study.vanilla in methods else methods[0]
+        leader = study.baseline if study.baseline in methods else methods[0]
         kinds = states[methods.index(leader)]
         telling = _telling(states)
         for kind in BY_INTEREST:

@@ -109,10 +109,11 @@ def compute_table(
 
     Returns:
       {"metric", "probes", "labels": {probe: short}, "columns": {"<probe>/<column>": title}, "fuar",
-      "baseline", "rows": [{"key", "label", "trainable", "total", "added", "flops", "cpu_seconds",
-      "steps", "scores": {probe: {"value", "low", "high", "right", "items"}}, "columns":
-      {"<probe>/<column>": value}, "fuar": {"value" (None: no gain), "low", "high"} or None,
-      "tests": {probe or "fuar": {"difference", "p", "p_holm"}}}]}. A missing number is None.
+      "baseline" (key of the model that the others are tested against), "rows": [{"key", "label",
+      "trainable", "total", "added", "flops", "cpu_seconds", "steps", "scores": {probe: {"value",
+      "low", "high", "right", "items"}}, "columns": {"<probe>/<column>": value}, "fuar": {"value"
+      (None: no gain), "low", "high"} or None, "tests": {probe or "fuar": {"difference", "p",
+      "p_holm"}}}]}. A missing number is None.
     """
     tasks = fuar_tasks(study.records.values(), acquired, earlier) if study.initial else None
     numbers = _Numbers(study, metric, samples, tasks)
@@ -129,7 +130,7 @@ def compute_table(
             if any(f"{name}/{column}" in row["columns"] for row in rows)
         },
         "fuar": tasks.notation if tasks else None,
-        "baseline": study.vanilla.key if study.vanilla else None,
+        "baseline": study.baseline.key if study.baseline else None,
         "bootstrap": {"samples": samples, "seed": 0, "level": 0.95},
         "alpha": ALPHA,
         "rows": rows,
@@ -202,11 +203,11 @@ def _fuar(result: Any, samples: np.ndarray) -> dict[str, float | None]:
 
 
 def _add_tests(study: Study, rows: list[dict], numbers: _Numbers) -> None:
-    """Tests of every method against Vanilla, Holm-corrected.
+    """Tests of every method against the baseline, Holm-corrected.
 
     Exact McNemar on right answers for EM; paired bootstrap for F1 and for FUAR.
     """
-    base = study.vanilla
+    base = study.baseline
     if base is None:
         return
     p_values, differences = {}, {}
@@ -328,11 +329,12 @@ def _legend(table: dict[str, Any]) -> str:
         f"{_MEANINGS[table['metric']]} Bold is best of its column, underlined second best. "
         "Trainable and Total are parameters; TFLOP and CPU s (seconds) are of the training.",
     ]
-    if table["baseline"]:
+    label = {row["key"]: row["label"] for row in table["rows"]}
+    if any(row["tests"] for row in table["rows"]):
         test = "exact McNemar test" if table["metric"] == "em" else "paired bootstrap"
         parts.append(
-            f"* differs from Vanilla at {table['alpha']:.2f} ({test}, for FUAR the paired "
-            "bootstrap; Holm's correction over the whole table)."
+            f"* differs from {label[table['baseline']]} at {table['alpha']:.2f} ({test}, for FUAR "
+            "the paired bootstrap; Holm's correction over the whole table)."
         )
     if table["fuar"]:
         parts.append(

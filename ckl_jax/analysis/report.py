@@ -145,11 +145,17 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
 
 
 def _against(table: dict[str, Any], best: Mapping[str, Any]) -> str:
-    """Whether the best FUAR differs from Vanilla's, by the test of the table's "*"."""
-    if not (test := best["tests"].get("fuar")):
+    """Whether the best FUAR differs from the baseline's, by the test of the table's "*".
+
+    That of the baseline itself is compared with the second best.
+    """
+    rows = [row for row in table["rows"] if row is not best and row["fuar"]]
+    second = min(filter(gains, rows), key=lambda row: row["fuar"]["value"], default=None)
+    base = next((row for row in rows if row["key"] == table["baseline"]), second)
+    if not (test := base and (best["tests"].get("fuar") or base["tests"].get("fuar"))):
         return ""
     differs = "differs" if test["p_holm"] <= table["alpha"] else "does not differ"
-    return f", which {differs} from Vanilla's at {table['alpha']:.2f} (paired test)"
+    return f", which {differs} from {base['label']}'s at {table['alpha']:.2f} (paired test)"
 
 
 def _examples(study: Study) -> str:

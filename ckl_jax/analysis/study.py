@@ -68,9 +68,10 @@ class Study:
         return [probe for probe in self.probes if probe in before]
 
     @property
-    def vanilla(self) -> Entry | None:
-        """The baseline of the significance marks."""
-        return next((e for e in self.methods if e.key == "vanilla"), None)
+    def baseline(self) -> Entry | None:
+        """What the others are tested against: Vanilla, or the first updated model."""
+        vanilla = (e for e in self.methods if e.key == "vanilla")
+        return next(vanilla, next(iter(self.methods), None))
 
     def __repr__(self) -> str:
         return f"Study({', '.join(entry.label for entry in self.entries)})"

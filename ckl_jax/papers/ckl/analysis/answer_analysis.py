@@ -33,7 +33,7 @@ def figure_8(
     probes = [p for p in study.probes if p in initial]
     types_of_answers = {p: types_of(initial[p], types) for p in probes}
     # The paper draws Vanilla's answers.
-    leader = study.vanilla or study.methods[0]
+    leader = study.baseline
     parts = {
         p: contributions(leader.scores[p], types_of_answers[p]) for p in PAIR if p in leader.scores
     }
@@ -202,8 +202,7 @@ def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
 def _by_mentions(
     study: Study, mentions: Mapping[str, Mapping[str, np.ndarray]], corpus: str
 ) -> list[Section]:
-    entry = study.vanilla
-    if entry is None:
+    if (entry := study.baseline) is None:
         return []
     rows = []
     for probe, of in ((p, of) for p, of in mentions.items() if p in entry.scores):
