@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -352,11 +352,7 @@ def _lead(study: Study, three: Rows) -> list[str]:
     left_out = f" Not there yet: {'; '.join(unfinished)}." if unfinished else ""
     when = ", ".join(map(study.label, study.intervals))
     found = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
-    for interval in study.intervals[-1:]:
-        both = (_summary(three, interval, name) for name in ("changed", "unchanged"))
-        when = f"Perplexity after the update of {study.label(interval)} (lower is better)"
-        found.append(f"{when}: {'; '.join(filter(None, both)) or 'not measured yet'}.")
-    return found
+    return found + [_perplexities(three, i, study.label(i)) for i in study.intervals[-1:]]
 
 
 def _asked(facts: Section) -> str:
@@ -369,17 +365,33 @@ def _asked(facts: Section) -> str:
     return f"What probes ask, for example: {'; '.join(shown)}." if facts.rows else ""
 
 
-def _summary(three: Rows, interval: str, name: str) -> str:
-    """The perplexity of a class of facts before the updates, and after the best and the worst."""
-    cells = [(method_label(row["method"]), row["intervals"][interval][name]) for row in three]
-    (_, before), *after = cells
-    known = [(label, cell["value"]) for label, cell in after if cell]
-    if not before or not known:
-        return ""
-    ends = dict(f(known, key=lambda x: x[1]) for f in (min, max))
-    shown = (f"{rounded(value)} after {label}" for label, value in ends.items())
-    facts = labels.count(before["facts"], f"{name} fact")
-    return f"{facts}, {rounded(before['value'])} before any update, {', '.join(shown)}"
+def _perplexities(three: Rows, interval: str, when: str) -> str:
+    """Of changed and unchanged facts: before the updates, and after the best of each on both."""
+    first, *updated = ({"of": row["method"], **row["intervals"][interval]} for row in three)
+    names = [n for n in ("changed", "unchanged") if first[n] and any(cell[n] for cell in updated)]
+    if not names:
+        return f"Perplexity after the update of {when}: not measured yet."
+
+    def told(cells: Mapping[str, Any]) -> str:
+        known = filter(None, map(cells.get, names))
+        spans = ((rounded(x[end]) for end in ("value", "low", "high")) for x in known)
+        return " and ".join(f"{value} ({low} to {high})" for value, low, high in spans)
+
+    best = {
+        n: min(filter(lambda x, n=n: x[n], updated), key=lambda x, n=n: x[n]["value"])
+        for n in names
+    }
+    unsure = [n for n in names if best[n][n]["high"] >= first[n]["low"]]
+    overlap = (
+        f" No gain on {' or '.join(unsure)} facts is sure: the intervals overlap." if unsure else ""
+    )
+    facts = " and ".join(f"{first[n]['facts']:,} {n}" for n in names)
+    shown = {cells["of"]: told(cells) for cells in best.values()}
+    return (
+        f"Perplexity of {facts} facts after the update of {when} (95 % interval; lower is better): "
+        f"before any update {told(first)}; "
+        f"{'; '.join(f'{method_label(of)} {numbers}' for of, numbers in shown.items())}.{overlap}"
+    )
 
 
 def _settings(study: Study) -> Section:

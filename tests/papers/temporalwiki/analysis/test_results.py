@@ -106,7 +106,9 @@ def test_a_report_of_all_forms(root, capsys):
     last = {row["method"]: row["intervals"][INTERVALS[-1]]["changed"] for row in made["table_3"]}
     before, *after = (cell["value"] for cell in last.values())
     facts = last["initial"]["facts"]
-    assert f"{facts} changed facts, {before:.2f} before any update, {min(after):.2f} after" in html
+    assert f"Perplexity of {facts} changed and " in html
+    assert f"before any update {before:.2f} (" in html
+    assert f" {min(after):.2f} (" in html
     assert (root / "figures" / "misalignment.png").stat().st_size > 5000
     assert "K-Adapter: changed facts (columns)" in capsys.readouterr().out
 
