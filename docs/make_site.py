@@ -20,7 +20,12 @@ LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # colors of a terminal
 SECTION = re.compile(r"^## (.+?)(?: \(.*)?$", re.M)
 PUBLIC = {
-    "ckl_jax": ["ckl_jax.api", "ckl_jax.jobs", "ckl_jax.cli.ckl.command", "ckl_jax.errors.UserError"],
+    "ckl_jax": [
+        "ckl_jax.api",
+        "ckl_jax.jobs",
+        "ckl_jax.cli.ckl.command",
+        "ckl_jax.errors.UserError",
+    ],
     "LM-PUB-QUIZ": [
         "ckl_jax.data.facts.relational.Dataset",
         "ckl_jax.papers.lm_pub_quiz.ranking.Evaluator",

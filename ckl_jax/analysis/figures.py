@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import hover, labels
-from ckl_jax.analysis.ledger import STATES, counts
+from ckl_jax.analysis.ledger import MEANING, STATES, counts
 from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.statistics import precision_curve
 from ckl_jax.analysis.study import Entry, Study
@@ -420,8 +420,7 @@ def draw(study: Study, table: Mapping[str, Any]) -> dict[str, Section]:
             ),
             "ledger": (
                 "What became of each fact",
-                "Relative to the Initial model: kept, updated (from the old answer), learned, "
-                "stale (old answer still given), forgotten, never known.",
+                MEANING,
                 plot_ledger(study),
             ),
             "precision_at_k": (

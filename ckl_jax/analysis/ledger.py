@@ -32,6 +32,10 @@ from ckl_jax.errors import UserError, refuse_unknown
 
 STATES = ("kept", "updated", "learned", "stale", "forgotten", "never known")
 BY_INTEREST = ("forgotten", "stale", "updated", "learned", "kept", "never known")
+MEANING = (
+    "Relative to the model before: kept (right then and now), updated (from the old answer), "
+    "learned, stale (the old answer is still given), forgotten, never known."
+)
 _WIDTH = 44
 
 

@@ -8,7 +8,7 @@ from ckl_jax.analysis import gate
 from ckl_jax.analysis.figures import legend, panels, png
 from ckl_jax.analysis.gate import decimals
 from ckl_jax.analysis.labels import STATE_COLORS, count
-from ckl_jax.analysis.ledger import BY_INTEREST, STATES
+from ckl_jax.analysis.ledger import BY_INTEREST, MEANING, STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
 from ckl_jax.updates import scores
 from ckl_jax.updates.items import TAGS
@@ -75,7 +75,7 @@ def write(
     of_scores = ["score", "value", "95 % interval", "n", "what it is"]
     sections = [
         Section("Scores", of_scores, scored, notes, anchor="scores", kind="plain"),
-        Section("Facts by kind", ["kind", *STATES], kinds, [note], anchor="kinds"),
+        Section("Facts by kind", ["kind", *STATES], kinds, [MEANING, note], anchor="kinds"),
         Section("General tasks", of_tasks, tasks, errors, anchor="tasks"),
         _facts(rows),
     ]
@@ -83,12 +83,12 @@ def write(
 
 
 def _asked(rows: Sequence[Mapping]) -> str:
-    """What the first facts of two kinds ask."""
+    """What two facts ask, of two kinds if there are two."""
     first = {r["tag"]: r for r in reversed(rows)}
-    shown = (
-        f"“{first[tag]['question']}” ({first[tag]['candidates'][0]}, {tag})"
-        for tag in [tag for tag in TAGS if tag in first][:2]
-    )
+    two = [first[tag] for tag in TAGS if tag in first] + [
+        r for r in rows if r is not first[r["tag"]]
+    ]
+    shown = (f"“{r['question']}” ({r['candidates'][0]}, {r['tag']})" for r in two[:2])
     return f"What is asked, for example: {'; '.join(shown)}." if rows else ""
 
 
@@ -100,8 +100,8 @@ def _facts(rows: Sequence[Mapping]) -> Section:
         state = Cell("", r["state"], color=STATE_COLORS[r["state"]])
         of_text = (r[name] for name in ("tag", "date", "evidence"))
         cells.append([asked, r["before"], r["after"], state, *of_text])
-    note = "ledger.jsonl has them with all candidates."
-    return Section("All facts", _FACTS, cells, [note], anchor="facts", kind="examples")
+    notes = [f"States: {MEANING}", "ledger.jsonl has the facts with all candidates."]
+    return Section("All facts", _FACTS, cells, notes, anchor="facts", kind="examples")
 
 
 def _error(result: Sequence[float | None]) -> str:

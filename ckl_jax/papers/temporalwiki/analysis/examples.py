@@ -14,14 +14,14 @@ from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.results import Model, Study
 from ckl_jax.papers.temporalwiki.data.edits import ADDED, NAME, NUMBER
 
-_KINDS = ("updated", "new", "ended", "unchanged")
+_KINDS = ("updated", "new", "ended", "deleted", "unchanged")
 _NOTE = (
-    "By kind, what became likelier than under Initial first (mean over the methods, nats a token); "
-    "of a kind with more than {:,} facts, half of them from either end. Answers are continuations "
-    "of subject and relation, of the light-tuned copy of a model where there is one; n is the "
-    "fact's tokens."
+    "By interval and kind, what became likelier than under Initial first (mean over the methods, "
+    "nats a token); of a kind with more than {:,} facts, half of them from either end. Answers are "
+    "continuations of subject and relation, of the light-tuned copy of a model where there is one; "
+    "n is the fact's tokens. What a fact became is said of all methods."
 )
-_ENDS = 500  # facts of a kind
+_ENDS = 500  # facts of a kind, over all intervals
 _ALIGNED = (
     "The first changed facts of each interval, and the sentence of its new text with the object."
 )
@@ -38,29 +38,35 @@ _CHANGED = (
 
 
 def section(study: Study) -> Section:
-    """Facts of the newest interval with their old and new objects, and each model's answers."""
-    interval = study.intervals[-1]
-    after = (of.get(interval) for of in study.models.values())
-    models = [study.initial, *(model for model in after if model)]
-    scored = [_rows_of(model, interval) for model in models]
-    shared = [key for key in scored[0] if all(key in rows for rows in scored)]
-    if len(models) < 2 or not shared:
-        return Section()
+    """All facts with their old and new objects, and each model's answers, newest interval first."""
+    ends = max(1, _ENDS // len(study.intervals or [""]))
+    rows = [row for i in reversed(study.intervals) for row in _facts_of(study, i, ends)]
+    headers = ["Fact", "Before", "Now", "Interval", "Became", "Initial"]
+    headers += map(results.method_label, study.models)
+    title = "All facts, and what the models say"
+    note = _NOTE.format(2 * ends)
+    return Section(title, headers, rows, [note][: len(rows)], anchor="examples", kind="examples")
+
+
+def _facts_of(study: Study, interval: str, ends: int) -> Iterator[list[Cell]]:
+    """The rows of an interval's facts, with the models after its updates."""
+    models = [of.get(interval) for of in study.models.values()]
+    if not any(models):
+        return
+    before, *scored = (model and _rows_of(model, interval) for model in (study.initial, *models))
+    there = [rows for rows in scored if rows]
+    shared = [key for key in before if all(key in rows for rows in there)]
     gains = {
-        key: float(np.mean([_loss(scored[0][key]) - _loss(rows[key]) for rows in scored[1:]]))
-        for key in shared
+        key: [_loss(before[key]) - _loss(rows[key]) for rows in there] for key in shared if there
     }
-    rows = []
     for kind in _KINDS:
-        of_kind = (key for key in shared if scored[0][key]["kind"] == kind)
-        mine = sorted(of_kind, key=gains.__getitem__)
-        for key in dict.fromkeys([*mine[: -_ENDS - 1 : -1], *mine[_ENDS - 1 :: -1]]):
-            facts = [of[key] for of in scored]
-            rows.append([*_fact(facts[0]), *(_answer(fact) for fact in facts)])
-    headers = ["Fact", "Before", "Now", *(results.method_label(model.method) for model in models)]
-    title = f"Facts of {study.label(interval)}, and what the models say"
-    note = _NOTE.format(2 * _ENDS)
-    return Section(title, headers, rows, [note], anchor="examples", kind="examples")
+        of_kind = (key for key in gains if before[key]["kind"] == kind)
+        mine = sorted(of_kind, key=lambda key: np.mean(gains[key]))
+        for key in dict.fromkeys([*mine[: -ends - 1 : -1], *mine[ends - 1 :: -1]]):
+            signs = {gain > 0 for gain in gains[key]}
+            became = "mixed" if len(signs) > 1 else "likelier" if True in signs else "less likely"
+            answers = (_answer(rows[key]) if rows else Cell("–") for rows in (before, *scored))
+            yield [*_fact(before[key]), Cell(study.label(interval)), Cell(became), *answers]
 
 
 def _loss(row: Mapping[str, Any]) -> float:
@@ -84,9 +90,9 @@ def _rows_of(model: Model, interval: str) -> dict[tuple[str, str], dict[str, Any
 
 
 def _fact(row: Mapping[str, Any]) -> list[Cell]:
-    kept = row["kind"] in ("unchanged", "ended")
+    kept = row["kind"] in ("unchanged", "ended", "deleted")
     before = row["answers"] if kept else row["old_answers"]
-    now = [] if row["kind"] == "ended" else row["answers"]
+    now = [] if row["kind"] in ("ended", "deleted") else row["answers"]
     return [Cell(row["input"], row["kind"]), *(Cell(", ".join(x) or "–") for x in (before, now))]
 
 

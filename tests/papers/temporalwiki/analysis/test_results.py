@@ -157,12 +157,15 @@ def test_facts_are_shown_with_what_each_model_says(tmp_path, monkeypatch):
     root, last = write_study(tmp_path, methods=("lora",), count=2), INTERVALS[1]
     write_extra_evaluations(root / last / "lora", last, 40.0, 0.5, [3.0, 5.0])
     section = examples.section(results.load(root))
-    assert section.headers == ["Fact", "Before", "Now", "Initial", "LoRA"]
+    assert section.headers == ["Fact", "Before", "Now", "Interval", "Became", "Initial", "LoRA"]
     kinds = [row[0].below for row in section.rows]
-    assert kinds == ["updated", "updated", "new", "new", "unchanged", "unchanged"]
-    monkeypatch.setattr(examples, "_ENDS", 1)  # of either end: as many as there are
+    assert kinds == ["updated", "updated", "new", "new", "unchanged", "unchanged"] * 2
+    intervals = [row[3].text for row in section.rows]
+    assert intervals == sorted(intervals, reverse=True) and len(set(intervals)) == 2
+    assert {row[4].text for row in section.rows} <= {"likelier", "less likely"}
+    monkeypatch.setattr(examples, "_ENDS", 2)  # one of either end: as many as there are
     assert examples.section(results.load(root)).rows == section.rows
-    fact, before, now, initial, lora = section.rows[0]
+    fact, before, now, _, _, initial, lora = section.rows[0]
     assert (fact.text, before.text, now.text, lora.text) == ("s r", "–", "o", "o")
     # Initial gave no answer; and losses are the model's own, not its tuned copy's.
     assert initial.text.endswith("(n 5)") and lora.below == "336 (n 5)"
