@@ -9,6 +9,7 @@ import numpy as np
 
 from ckl_jax.analysis import figures, sections, statistics
 from ckl_jax.analysis.sections import Cell, Section
+from ckl_jax.data.facts.relational import ANSWER, SUBJECT
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
@@ -251,21 +252,28 @@ def _all_rows(models: Mapping[str, DatasetResults]) -> Section:
     """The best option of every model, rows first in which models differ."""
     best = list(zip(*_best_options(models).values(), strict=True))
     named = [
-        (row["sub_label"], result.answer_space[row["answer_idx"]], result.code)
+        (_question(result, row), result.answer_space[row["answer_idx"]], result.code)
         for result in next(iter(models.values()))
         for row in result.table
     ]
     order = sorted(range(len(best)), key=lambda i: len(set(best[i])) == 1)
     rows = [
-        [Cell(subject, right), code]
+        [Cell(question, right), code]
         + [Cell(option, "right" if option == right else "wrong") for option in best[i]]
         for i in order[:_MOST_ROWS]
-        for subject, right, code in [named[i]]
+        for question, right, code in [named[i]]
     ]
     more = len(best) - len(rows)
     notes = [f"{more:,} rows more are in the folders of results."] if more else []
-    headers = ["Subject and right answer", "Relation", *models]
+    headers = ["Question and right answer", "Relation", *models]
     return Section("All rows", headers, rows, notes, anchor="rows", kind="examples")
+
+
+def _question(result: RelationResult, row: Mapping[str, Any]) -> str:
+    """The template of a row with its subject and a blank; the subject where none is recorded."""
+    templates, number = result.metadata.get("templates") or [], row.get("template_index", 0)
+    template = templates[number] if number < len(templates) else SUBJECT
+    return template.replace(SUBJECT, row["sub_label"]).replace(ANSWER, "____")
 
 
 @figures.png
