@@ -191,12 +191,12 @@ def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
             for column, values in scored.columns.items()
             if column != numbers.metric
         },
-        "fuar": _fuar(*numbers.fuar[entry.key]) if entry.key in numbers.fuar else None,
+        "fuar": fuar_cell(*numbers.fuar[entry.key]) if entry.key in numbers.fuar else None,
         "tests": {},
     }
 
 
-def _fuar(result: Any, samples: np.ndarray) -> dict[str, float | None]:
+def fuar_cell(result: Any, samples: np.ndarray) -> dict[str, float | None]:
     """FUAR and its interval; None ("no gain") stands for infinity, which JSON lacks."""
     low, high = (end if np.isfinite(end) else None for end in statistics.interval(samples))
     return {**dataclasses.asdict(result), "low": low, "high": high}

@@ -22,9 +22,9 @@ Results = Mapping[str, Any]
 _SHOWN_WORDS = 40
 _SHOWN_LETTERS = 40  # of a word, which may be a long address
 _LEGEND = (
-    "Perplexity of words (not of tokens, of which each model has its own). Below a number the 95 % "
-    "interval of a bootstrap over documents, which says nothing on the choice of the seed. Under "
-    "stale: percent below the perplexity of the stale model, the first."
+    "Perplexity of {:,.0f} words (not of tokens, of which each model has its own). Below a number "
+    "the 95 % interval of a bootstrap over documents, which says nothing on the choice of the "
+    "seed. Under stale: percent below the perplexity of the stale model, the first."
 )
 _SLOPES = (
     "The line through the monthly values; its interval is of the bootstrap over documents, p of "
@@ -161,7 +161,7 @@ def _models(results: Results) -> Section:
         reduction = results["reduction"].get(name, {}).get(ALL)
         over = rounded(curve["overall"])
         rows.append([name, perplexity(results["perplexity"][name][ALL]), over, rounded(reduction)])
-    return Section("Perplexity", headers, rows, [_LEGEND])
+    return Section("Perplexity", headers, rows, [_LEGEND.format(results["words"][ALL])])
 
 
 def _slopes(results: Results) -> Section:

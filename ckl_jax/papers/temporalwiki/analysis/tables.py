@@ -4,7 +4,6 @@ Perplexities are `token_micro`, with the 95 % intervals of the bootstrap over fa
 and the numbers of Figure 2 are of extra evaluations, where `ckl temporalwiki` was to make them.
 """
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import statistics
+from ckl_jax.analysis.main_table import fuar_cell
 from ckl_jax.analysis.perplexity import average, bootstrap, estimate, perplexity, rounded, score
 from ckl_jax.analysis.rows import EVAL, Run, training_flops
 from ckl_jax.data.facts.fact_files import CLASSES
@@ -124,7 +124,7 @@ def matrix_rows(matrices: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def transfer(study: Study) -> list[dict[str, Any]]:
+def transfer(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
     """FUAR of each update, and backward and forward transfer.
 
     Scores are minus the logarithm of perplexities, nats a token. FUAR compares each model with the
@@ -132,13 +132,13 @@ def transfer(study: Study) -> list[dict[str, Any]]:
     and new ones gained. Transfer is that of changed facts, over all intervals.
 
     Returns:
-      [{"method", "fuar": {interval: {"value" (None: no gain), "lost", "gained"} or None},
-      "backward", "forward"}]; None where models or facts are missing.
+      [{"method", "fuar": {interval: {"value" (None: no gain), "low", "high", "lost", "gained",
+      "facts"} or None}, "backward", "forward"}]; None where models or facts are missing.
     """
     return [
         {
             "method": method,
-            "fuar": {i: _fuar(study, after.get(i)) for i in study.intervals},
+            "fuar": {i: _fuar(study, after.get(i), numbers) for i in study.intervals},
             **_over_time(study, [after.get(i) for i in study.intervals]),
         }
         for method, after in study.models.items()
@@ -150,7 +150,7 @@ def _scores(model: Model | None) -> dict[str, float]:
     return {"_".join(key): score(of) for key, of in losses.items()}
 
 
-def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
+def _fuar(study: Study, model: Model | None, numbers: Perplexities) -> dict[str, Any] | None:
     last = study.before(model) if model else None
     both = [_scores(last), _scores(model)]
     if not all(both):
@@ -162,7 +162,12 @@ def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
     )
     if forgotten is None or not any(gained):
         return None
-    return dataclasses.asdict(forgetting.fuar(both, [forgotten], *gained))
+    named = {"_".join(key): key for key in model.losses}
+    keys = {name: named[name] for name in filter(None, (forgotten, *gained))}
+    drawn = [{n: -np.log(numbers.draws(m, k)[1:]) for n, k in keys.items()} for m in (last, model)]
+    cells = [forgotten], *gained
+    found = fuar_cell(forgetting.fuar(both, *cells), statistics.fuar_samples(drawn, *cells))
+    return {**found, "facts": sum(len(model.losses[key]) for key in keys.values())}
 
 
 def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float | None]:
