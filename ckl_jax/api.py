@@ -44,6 +44,11 @@ def load(folder: Folder, trusted: Sequence[str] = ()) -> Any:
     from ckl_jax.papers.temporalwiki.analysis.results import RECORD
 
     path = Path(folder)
+    if not path.exists():
+        raise UserError(
+            f"No folder {path}; run the command that writes it, or give a MODEL_DIR of `t5x train` "
+            "or the --out of `ckl update`, `temporalwiki` or `mind-the-gap`."
+        )
     if (path / RECORD).is_file():
         return Intervals(path)
     if (path / "registry.json").is_file():
