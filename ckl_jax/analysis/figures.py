@@ -142,12 +142,15 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> None:
             # By label: a method that is missing in the first panel still gets its entry.
             handles.setdefault(label, handle)
     columns = len(handles) if len(handles) <= 6 else 4
+    longest = max(map(len, handles), default=0)
     if narrow := _NARROW.get():
-        columns = 2 if max(map(len, handles), default=0) <= 16 else 1
+        columns = 2 if longest <= 16 else 1
         figure.set_figheight(figure.get_figheight() + 0.25 * len(handles) / columns)
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
     if beside and not narrow:
         place = {"loc": "outside right center", "labelspacing": 0.9}
+    if narrow and longest > 36:  # it would be cut at the edge
+        place["fontsize"] = "small"
     for handle in figure.legend(handles.values(), handles, **place).legend_handles:
         if hasattr(handle, "set_sizes"):  # of a scatter plot, whose areas say something
             handle.set_sizes([60])
@@ -179,6 +182,7 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
 
 def few_ticks(ax: Any, ticks: Mapping[str, float], most: int = 12, **text: Any) -> None:
     """Labels the x axis by {label: position}, as every second or third if there are too many."""
+    most = most // 2 if _NARROW.get() else most
     names, at = zip(*list(ticks.items())[:: max(1, -(-len(ticks) // most))], strict=True)
     ax.set_xticks(at, names, rotation=45, ha="right", **text)
 
