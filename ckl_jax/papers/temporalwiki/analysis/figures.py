@@ -51,7 +51,9 @@ def plot_matrices(study: Study, matrices: Mapping[str, Any]):
 
 
 def _name_intervals(ax: Any, study: Study, **text: Any) -> None:
-    ax.set_xticks(range(len(study.intervals)), list(map(study.label, study.intervals)), **text)
+    # Slanted: side by side they run together on a narrow page.
+    look = {"rotation": 30, "ha": "right", **text}
+    ax.set_xticks(range(len(study.intervals)), list(map(study.label, study.intervals)), **look)
 
 
 @png
