@@ -241,6 +241,7 @@ def one_device(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # they are told to readers, as commands do
 @pytest.mark.usefixtures("undrawn", "in_this_process", "one_device")
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(rest(p))], ids=lambda page: str(page.relative_to(ROOT))
