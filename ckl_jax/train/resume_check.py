@@ -67,8 +67,8 @@ _PLACES = re.compile(r"(dirs?|path|folder|vocabulary|checkpoint)$", re.I)
 _TASKS = re.compile(r"task(s|_name)?$", re.I)
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
-# Any of these is the sign of a run, begun or done, or of its evaluations.
-_RUN_FILES = ("checkpoint_*", "inference_eval", "log.txt", "probes")
+# Any of these is the sign of a run, begun or done.
+_RUN_FILES = ("checkpoint_*", "log.txt")
 # Others may have files of these names: a run's contain this, and are written first.
 _RUN_RECORDS = {
     "config.gin": "# Parameters for ",

@@ -449,10 +449,15 @@ def test_a_model_dir_may_hold_a_run_or_logs_or_a_cached_task(tmp_path, name):
         refuse_foreign(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["config.gin", "vocabulary.json", "model-info.txt"])
+@pytest.mark.parametrize(
+    "name", ["config.gin", "vocabulary.json", "model-info.txt", "inference_eval/notes-000099.jsonl"]
+)
 def test_a_file_that_only_has_the_name_of_a_runs_is_refused(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("MODEL_DIR = 'mine'\n")
-    with pytest.raises(UserError, match=f"holds {name} and is not the folder of a run"):
+    with pytest.raises(
+        UserError, match=f"holds {name.partition('/')[0]} and is not the folder of a run"
+    ):
         refuse_foreign(tmp_path)
 
 

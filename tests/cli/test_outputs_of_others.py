@@ -28,6 +28,7 @@ WRITERS = {
     "data questions --size tiny --out OUT/q.jsonl": "q.jsonl",
     "data clean --documents DOCUMENTS --out OUT/c.jsonl": "c.jsonl",
     "data clean --documents DOCUMENTS --out OUT/c.jsonl ": "c.clean.json",
+    "data clean --documents DOCUMENTS --out OUT/c.jsonl  ": ".c.jsonl.work/settings.json",
     "data vocabulary --documents DOCUMENTS --out OUT/v.model": "v.model",
     "data trex --facts DOCUMENTS --invariant CKL/invariantLAMA.csv --out OUT/t.csv": "t.csv",
     "data benchmark --facts CKL/facts.jsonl --dates 2019-06-01 2020-01-01 --out OUT": "notes.txt",

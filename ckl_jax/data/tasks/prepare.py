@@ -162,7 +162,7 @@ def _trained(
     held = _read_record(record)
     if path.is_file() and held == {**recipe, "sha256": sha256(path)}:
         return Vocabulary(path, extra_ids)
-    if not replace and path.is_file():
+    if not replace and os.path.lexists(path):
         if not isinstance(held, dict):
             raise UserError(
                 f"{path} is there, but no {record.name} that says what it was made of; choose "

@@ -25,15 +25,20 @@ from ckl_jax.train.subprocess_runs import Training
 TUNING = "temporalwiki_light_tune.gin"
 TUNED_CLASSES = ("unchanged", "changed")
 _BATCH = "LIGHT_TUNE_BATCH"
+_OF_MADE = {"CACHE_DIRS": (), "VOCABULARY_PATH": ""}  # of what is made by then
 _OF_MODEL = re.compile(r"(?!configs\.)\w+\.\w+Config\.")  # bindings of a model's configuration
 
 
 def check(updates: Updates) -> None:
-    """Raises `UserError` for a binding of light-tuning that is unknown, or where none is done."""
+    """Raises `UserError` for a binding of light-tuning that cannot work, or where none is done."""
     bindings = updates.tuning_bindings
     if bindings and not updates.light_tuning:
         raise UserError(f"--gin.{bindings[0]} is of light-tuning; give --light-tuning FACTS too.")
     _wanted_batch(updates)
+    if bindings:
+        macros = {**_OF_MADE, "MODEL_DIR": updates.root / TUNING}
+        statements = studies.gin_statements(macros, _bindings(updates))
+        studies.check_settings([*updates.gin_files(results.INITIAL), TUNING], statements)
 
 
 def _bindings(updates: Updates) -> list[str]:
@@ -43,9 +48,8 @@ def _bindings(updates: Updates) -> list[str]:
 
 
 def _wanted_batch(updates: Updates) -> int:
-    macros = {"CACHE_DIRS": (), "VOCABULARY_PATH": ""}
     names = [*updates.gin_files(results.INITIAL), TUNING]
-    return studies.gin_values(names, macros, _bindings(updates))[_BATCH]
+    return studies.gin_values(names, _OF_MADE, _bindings(updates))[_BATCH]
 
 
 def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:

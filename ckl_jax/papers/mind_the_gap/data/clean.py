@@ -106,8 +106,9 @@ def _open_work(folder: Path, settings: dict[str, Any]) -> None:
     try:
         process_pool.open_folder(folder, settings)
     except UserError:
-        if not (folder / "settings.json").is_file():  # not made by this command
+        if not (record := folder / "settings.json").is_file():  # not made by this command
             raise
+        files.read_json_object(record)  # nor if this raises
         for path in folder.iterdir():  # the folder itself stays: it is locked
             (shutil.rmtree if path.is_dir() else os.unlink)(path)
         process_pool.open_folder(folder, settings)
