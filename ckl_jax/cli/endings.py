@@ -14,8 +14,9 @@ from ckl_jax.config import user_tracebacks
 from ckl_jax.errors import UserError, is_out_of_memory
 from ckl_jax.parallel import processes
 
-# What Python, or JAX at every garbage collection, calls where an exception would only be printed.
-_FINALIZERS = ("__del__", "_xla_gc_callback")
+# What Python, or JAX at every garbage collection, calls where an exception would only be printed,
+# and what gives standard error back, without which nothing would be.
+_FINALIZERS = ("__del__", "_xla_gc_callback", "quiet_imports")
 _IMPORT = "<frozen importlib._bootstrap>"
 _COMPILER = os.path.join("jax", "_src", "compiler.py")
 _RETRY_SECONDS = 0.01

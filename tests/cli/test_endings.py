@@ -14,6 +14,7 @@ import pytest
 
 from ckl_jax.analysis.sections import Section
 from ckl_jax.cli import ckl, endings, t5x
+from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.parallel import processes
 
 
@@ -99,6 +100,24 @@ def test_signals_end_a_command_as_an_interrupt_does(
     assert module.main([command]) == 143
     assert stopped and ": interrupted; the same command" in capsys.readouterr().err
     assert signal.getsignal(number) is before
+
+
+def test_standard_error_is_given_back_before_a_signal_acts(monkeypatch, capfd):
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    before, dup2, calls = os.fstat(2), os.dup2, []
+
+    def interrupted_dup2(*descriptors):
+        calls.append(descriptors)
+        if len(calls) == 2:  # the one that gives it back
+            os.kill(os.getpid(), signal.SIGTERM)
+        return dup2(*descriptors)
+
+    monkeypatch.setattr(os, "dup2", interrupted_dup2)
+    with endings.interruptible(signal.SIGTERM), pytest.raises(endings.Terminated):
+        with quiet_imports():
+            pass
+        time.sleep(10)
+    assert os.path.samestat(os.fstat(2), before) and len(calls) == 2
 
 
 @pytest.mark.slow
