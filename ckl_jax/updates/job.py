@@ -464,6 +464,12 @@ class _Run:
             raise UserError(f"{self.folder}: no text is left to train on but held-out sentences.")
         write_documents(older, spread(self._older(), training.REPLAYED))
         replay = training.make_rows("old", older, *arguments)
+        if not replay and training.reads_earlier_text(self.settings.method, self.masked):
+            raise UserError(
+                f"--method {self.settings.method} reviews text of before the update, and there is "
+                f"none: no update is in use. Remove {self.folder} and give --since DATE, so that "
+                "documents before it are the earlier text, or another method, such as vanilla."
+            )
         self._say(
             f"Training by {self.settings.method}: rows of {plan.length} tokens, "
             f"{plan.batch_size} a step, {plan.epochs} passes, rate {plan.learning_rate:g}."

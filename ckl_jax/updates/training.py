@@ -18,6 +18,7 @@ from ckl_jax.data.tasks.prepare import describe, encoded, make_task
 from ckl_jax.data.text.spans import has_sentinel, masked_rows
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.methods.method import Method
 from ckl_jax.train.studies import gin_values
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.updates.new_text import read
@@ -61,14 +62,7 @@ def gin_files(method: str, masked: bool) -> tuple[str, ...]:
 
 def require_exportable(method: str, masked: bool, adapter: bool = False) -> None:
     """Raises `UserError` for a method whose parameters neither Hugging Face nor PEFT can hold."""
-    import gin
-
-    *_, name = gin_files(method, masked)
-    gin_config.load([name])
-    try:
-        made = gin.query_parameter("%METHOD").scoped_configurable_fn()
-    finally:
-        gin.clear_config()
+    made = _made(method, masked)
     if made.side:
         raise UserError(
             f"--method {method} trains a side network, for which Hugging Face's models have no "
@@ -76,6 +70,23 @@ def require_exportable(method: str, masked: bool, adapter: bool = False) -> None
         )
     if adapter and made.dense is None:
         raise UserError(f"--adapter: the method {method} adds no adapters; choose lora.")
+
+
+def reads_earlier_text(method: str, masked: bool) -> bool:
+    """Whether a method cannot do without text of before the update."""
+    made = _made(method, masked)
+    return made.mixture is not None or made.reads_earlier_data
+
+
+def _made(method: str, masked: bool) -> Method:
+    import gin
+
+    *_, name = gin_files(method, masked)
+    gin_config.load([name])
+    try:
+        return gin.query_parameter("%METHOD").scoped_configurable_fn()
+    finally:
+        gin.clear_config()
 
 
 def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str, Any]) -> Plan:

@@ -156,6 +156,16 @@ def test_since_holds_until_an_update_is_in_use(texts, llama, tmp_path, capsys):
     assert "are older than 2025-01-01." in said and " 0 kept" not in said
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
+def test_a_method_that_reviews_needs_earlier_text(texts, llama, tmp_path, capsys):
+    since, method = "--since=1990-01-01", "--method=mix_review"
+    argv = (texts / "first.jsonl", "--model", str(llama), since, method, "--max-items=8")
+    assert update(tmp_path / "out", *argv) == 2
+    assert "--method mix_review reviews text of before the update" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "updates" / "0001" / "train").exists()
+
+
 @pytest.mark.usefixtures("in_this_process")
 def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatch, capsys):
     out = tmp_path / "updates"
