@@ -114,6 +114,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
         if not _must_go_on(frame):
             raise KeyboardInterrupt if number == signal.SIGINT else Terminated
         if len(received) > 1 and not waited:
+            os.write(2, b"stopped at once\n")  # `print` may be what was interrupted
             os._exit(128 + number)
         waiting[:] = [threading.Timer(_RETRY_SECONDS, again, (number,))]
         waiting[0].start()

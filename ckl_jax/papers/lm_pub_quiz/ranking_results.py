@@ -317,9 +317,9 @@ class DatasetResults:
         for key in sorted(settings.keys() - _VARIES):
             # Compared as JSON: a tuple of templates comes back as a list.
             if as_json(old.get(key)) != as_json(settings[key]):
-                was = _CHANGED.get(
-                    key, f"scored with {key}={old.get(key)!r}, now it is {settings[key]!r}"
-                )
+                was = f"scored with {key}={old.get(key)!r}, now it is {settings[key]!r}"
+                unknown = key in _CHANGED and key not in old
+                was = f"and no record of its {key}" if unknown else _CHANGED.get(key, was)
                 raise UserError(
                     f"{self.path} holds {code} {was}; choose another folder for the results, or "
                     "remove that one."
