@@ -1,4 +1,4 @@
-"""The commands that the documentation shows: each is parsed, and the quick ones are run."""
+"""The commands that the documentation shows: each is parsed and, but for two lists, executed."""
 
 import re
 import shlex

@@ -69,7 +69,7 @@ FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and 
 
 # Any of these is the sign of a run, begun or done.
 _RUN_FILES = ("checkpoint_*", "log.txt")
-# Others may have files of these names: a run's contain this, and are written first.
+# Others may have files of these names; those of a run contain this.
 _RUN_RECORDS = {
     "config.gin": "# Parameters for ",
     "model-info.txt": " partition spec ",

@@ -208,7 +208,7 @@ def check_trainings(trainings: Iterable[Training], bindings: Sequence[str]) -> N
       bindings: the user's, which are among those of the trainings.
 
     Raises:
-      UserError: a binding leaves out the probes, or see `check_settings`.
+      UserError: a binding binds nothing or leaves out the probes, or see `check_settings`.
     """
     for binding in bindings:
         if binding.replace(" ", "") == "PROBES=None":
@@ -216,6 +216,8 @@ def check_trainings(trainings: Iterable[Training], bindings: Sequence[str]) -> N
     for training in trainings:
         if training.trains:
             check_settings(*training.gin())
+        else:
+            settings_of(training)  # refuses what binds nothing
 
 
 def settings_of(training: Training) -> dict[str, Any]:
