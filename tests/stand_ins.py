@@ -34,7 +34,8 @@ ANSWERS = ("X", "Y", "Z")
 SIZES = {"emb_dim": 32, "num_heads": 2, "head_dim": 16, "mlp_dim": 64, "num_layers": 2}
 WIKI, ITEMS = "{}wiki-{}-pages-articles-multistream.xml.bz2", "wikidata-{}-all.json.gz"
 _OLD, _NEW = "202108/" + WIKI.format("sim", "20210801"), "202109/" + WIKI.format("sim", "20210901")
-# Name on a page, or "page: name" where it is of that page alone -> who makes it, and a part of it.
+# Name on a page, or "page: name" where it is of that page alone -> who makes it, and a part of it;
+# "./name": a copy of what the page has made.
 NAMES = {
     "docs/ckl.md: DIR": "t5",
     "docs/ckl.md: data/ckl/spiece.model": "t5/spiece.model",
@@ -45,6 +46,7 @@ NAMES = {
     "docs/gpt2.md: FOLDER": "imported_gpt2",
     "docs/lm_pub_quiz.md: DIR": "real_facts",
     "docs/models.md: bear": "golden/dataset",
+    "docs/temporalwiki_evaluation.md: .*_initial/eval": "./runs/temporalwiki_vanilla/eval",
     "docs/world.md: FOLDER": "ckl_world",
     "docs/results/update.md: DIR/2024.jsonl": "news/2025.jsonl",
     "docs/results/update.md: DIR/2025.jsonl": "news/2026.jsonl",
@@ -127,7 +129,8 @@ class StandIns:
             return self._number(folder / name)
         for pattern, kind in NAMES.items():
             if any(re.fullmatch(pattern, text) for text in (f"{page}: {name}", name)):
-                made, to = self.made(kind), folder / name
+                to = folder / name
+                made = folder / kind if kind.startswith("./") else self.made(kind)
                 to.parent.mkdir(parents=True, exist_ok=True)
                 (shutil.copytree if made.is_dir() else shutil.copyfile)(made, to)
                 self._number(to)

@@ -136,12 +136,6 @@ NEEDS_REAL_DATA = {
 # The same, of those that have no stand-in yet: their page.
 NOT_YET = {
     "ckl temporalwiki --snapshots dumps --watch": "docs/temporalwiki.md",
-    "t5x eval --gin_file=runs/temporalwiki_vanilla/config.gin --gin_file=temporalwiki_eval.gin "
-    "'--gin.PROPER": "docs/temporalwiki_evaluation.md",
-    "ckl proper-nouns": "docs/temporalwiki_evaluation.md",
-    "t5x train --gin_file=runs/temporalwiki_lora/config.gin --gin_file=ckl_light": "docs/gpt2.md",
-    "ckl data dated-quiz --facts factbook": "docs/lm_pub_quiz.md",
-    "ckl data split --documents wmt": "docs/time_splits.md",
     "ckl demo --seed 2": "docs/results/ckl.md",
     "ckl experiment ckl/table10 --seed": "docs/results/ckl.md",
     "ckl experiment ckl/table11 --seed": "docs/results/ckl.md",

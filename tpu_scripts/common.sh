@@ -86,7 +86,7 @@ parse_arguments() {
   NAME=${TPU_NAME:-} ZONE=${TPU_ZONE:-} PROJECT=${TPU_PROJECT:-}
   TYPE=${TPU_TYPE:-} RUNTIME=${TPU_RUNTIME:-}
   TIER=spot DRY_RUN=0 FOLLOW=0 STOP=0 ATTEMPTS=100 WORKER=0 LINES_SHOWN=50 COMMAND=() EXTRAS=gcs SEND=()
-  SLICES=1 SLICE=0 NETWORK='' SUBNETWORK='' INTERNAL='' ACCOUNT='' PATIENT=0 PREEMPTIONS=0 REFUSALS=0
+  SLICES=1 SLICE=0 NETWORK='' SUBNETWORK='' INTERNAL='' ACCOUNT='' PATIENT=0 PREEMPTIONS=0 REFUSALS=0 WAS_READY=0
   SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
   while (($#)); do
     case "$1" in
@@ -242,10 +242,10 @@ request_tpu() {
   tpus queued-resources create "$NAME" "${how[@]}" && MADE=1
 }
 
-# What the cloud refuses ends the script; once a TPU has been preempted it is asked again, --attempts
-# times at most, since nobody may be watching any more.
+# What the cloud refuses ends the script; once a TPU was there it is asked again, --attempts times at
+# most, since nobody may be watching any more.
 refused() {
-  ((PREEMPTIONS && REFUSALS++ < ATTEMPTS)) || fail "$1."
+  ((WAS_READY && REFUSALS++ < ATTEMPTS)) || fail "$1."
   say "$1; asking again."
 }
 
@@ -283,7 +283,7 @@ ensure_tpu() {
     last=$queued$node
     case "$queued/$node" in
       ACTIVE/READY)
-        REFUSALS=0
+        REFUSALS=0 WAS_READY=1
         return
         ;;
       NONE/) request_tpu || refused "$NAME could not be asked for; see above" ;;

@@ -23,6 +23,7 @@ from ckl_jax.train.held_out import Perplexity
 from ckl_jax.train.metrics_log import EventFile
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import RestoredModel, phase_from, position
+from ckl_jax.train.resume_check import refuse_foreign
 
 Scores = dict[str, dict[str, float]]
 
@@ -63,7 +64,8 @@ def evaluate(
       Scores by step and probe, in percent, and by step and task.
 
     Raises:
-      UserError: something in the configuration or the files does not fit.
+      UserError: something in the configuration or the files does not fit, or `output_dir` holds
+        files of others.
     """
     probe_names = tuple(probes.names) if probes else ()
     held = (held_out,) if held_out else ()
@@ -74,6 +76,7 @@ def evaluate(
             "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or give "
             "HELD_OUT_TASKS, FACT_PROBES or PROPER_NOUN_TASKS."
         )
+    refuse_foreign(output_dir, "EVAL_OUTPUT_DIR")
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     evaluator = make_evaluator(probes, restored.model, restored.partitioner)
     # Made once: their jitted functions are compiled for the first checkpoint and serve all.

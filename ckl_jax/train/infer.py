@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.inputs import Example, InferenceData
 from ckl_jax.train.opening import identity
 from ckl_jax.train.restore import RestoredModel
+from ckl_jax.train.resume_check import refuse_foreign
 
 MODES = ("predict", "predict_with_aux", "score")
 
@@ -69,7 +71,7 @@ def infer(
 
     Raises:
       UserError: something in the configuration or the files does not fit, or `output_dir` holds
-        results of other parameters, inputs or settings.
+        results of other parameters, inputs or settings, or files of others.
     """
     _check(mode, shard_id, num_shards, checkpoint_period)
     checks.require_size(**{"infer.beam_size": beam_size})
@@ -79,6 +81,7 @@ def infer(
             "INFER_LENGTHS['targets'] counts the start token and is "
             f"{dataset_cfg.lengths()[1]}; give 2 or more."
         )
+    refuse_foreign(output_dir, "INFER_OUTPUT_DIR")
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size, "INFER_BATCH_SIZE")
     examples = dataset_cfg.examples(
@@ -218,7 +221,10 @@ class _Output:
         self._done = path.with_name(path.name + ".COMPLETED")
         self._chunks = path.with_name("tmp-" + path.name)
         # The second is there while chunks are missing, the first when all is done.
-        for record in (self._done, self._chunks / "settings.json"):
+        records = self._done, self._chunks / "settings.json"
+        if os.path.lexists(path) and not any(map(os.path.isfile, records)):
+            raise UserError(f"{path} is of no inference; choose another INFER_OUTPUT_DIR.")
+        for record in records:
             if record.exists():
                 # An empty file does not say its settings.
                 if not record.stat().st_size or files.read_json(record) != settings:

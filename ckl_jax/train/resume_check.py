@@ -67,46 +67,62 @@ _PLACES = re.compile(r"(dirs?|path|folder|vocabulary|checkpoint)$", re.I)
 _TASKS = re.compile(r"task(s|_name)?$", re.I)
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
-# Any of these is the sign of a run, begun or done.
-_RUN_FILES = ("checkpoint_*", "log.txt")
-# Others may have files of these names; those of a run contain this.
-_RUN_RECORDS = {
+# Any of these is the sign of a job, begun or done, in the folder of this setting.
+_SIGNS = {
+    "MODEL_DIR": ("checkpoint_*", "log.txt"),
+    "EVAL_OUTPUT_DIR": ("eval.*.ckpt",),
+    "INFER_OUTPUT_DIR": ("*.COMPLETED", "tmp-*"),
+}
+# Others may have files of these names; those of a job contain this.
+_RECORDS = {
     "config.gin": "# Parameters for ",
     "model-info.txt": " partition spec ",
     "vocabulary.json": '"copied_from"',
 }
+# An evaluation's config.gin has its run's settings too, and this.
+_OWN_CONFIG = {
+    "EVAL_OUTPUT_DIR": "# Parameters for eval.evaluate:",
+    "INFER_OUTPUT_DIR": "# Parameters for infer.infer:",
+}
 _LAUNCHER_LOGS = ("*.err", "*.log", "*.out")  # may be there before the run
 
 
-def refuse_foreign(model_dir: str | Path) -> None:
-    """Refuses a MODEL_DIR that contains files of others and no run.
+def refuse_foreign(folder: str | Path, setting: str = "MODEL_DIR") -> None:
+    """Refuses a folder that contains files of others, and none of the job that writes into it.
 
     Hidden files and logs of launchers do not count.
+
+    Args:
+      folder: where a job writes.
+      setting: "MODEL_DIR" of a run, "EVAL_OUTPUT_DIR" or "INFER_OUTPUT_DIR".
 
     Raises:
       UserError: naming a file that is there.
     """
-    if is_remote(model_dir) or not os.path.isdir(model_dir):
+    if is_remote(folder) or not os.path.isdir(folder):
         return
-    with os_errors(model_dir, "read"):
-        names = sorted(name for name in os.listdir(model_dir) if not name.startswith("."))
-    if any(fnmatch.filter(names, pattern) for pattern in _RUN_FILES):
-        return
-    records = [name for name in names if name in _RUN_RECORDS]
-    if records and all(_is_ours(Path(model_dir) / name) for name in records):
+    with os_errors(folder, "read"):
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    records = [name for name in names if name in _RECORDS]
+    signs = [name for pattern in _SIGNS[setting] for name in fnmatch.filter(names, pattern)]
+    if (signs or records) and all(_is_ours(Path(folder) / name, setting) for name in records):
         return
     before = {name for pattern in _LAUNCHER_LOGS for name in fnmatch.filter(names, pattern)}
-    if (Path(model_dir) / "task" / "manifest.json").is_file():  # of light-tuning, cached before
+    if (Path(folder) / "task" / "manifest.json").is_file():  # of light-tuning, cached before
         before.add("task")
     if foreign := [name for name in names if name not in before]:
+        job = {"MODEL_DIR": "a run", "EVAL_OUTPUT_DIR": "an evaluation"}.get(
+            setting, "an inference"
+        )
         raise UserError(
-            f"MODEL_DIR {model_dir} holds {foreign[0]} and is not the folder of a run; choose "
+            f"{setting} {folder} holds {foreign[0]} and is not the folder of {job}; choose "
             "a new folder."
         )
 
 
-def _is_ours(record: Path) -> bool:
-    return record.is_file() and _RUN_RECORDS[record.name] in read_text(record)
+def _is_ours(record: Path, setting: str) -> bool:
+    contained = _OWN_CONFIG.get(setting) if record.name == "config.gin" else None
+    return record.is_file() and (contained or _RECORDS[record.name]) in read_text(record)
 
 
 def digest_inputs(tasks: Sequence[CachedTask], vocabulary: Any, base: Any | None) -> str | None:

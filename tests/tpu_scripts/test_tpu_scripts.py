@@ -528,6 +528,17 @@ def test_what_the_cloud_refuses_after_a_preemption_is_asked_again(cloud, what, t
     assert (done.returncode, done.stderr.count("asking again")) == (2, 0)
 
 
+def test_what_goes_away_before_the_command_has_run_is_asked_for_again(cloud):
+    cloud.gcloud(queued=["ACTIVE"], before=["lost"], create=["UNAVAILABLE: try later", "0"])
+    gone = f"{cloud.root}/gone"  # while it waits, once
+    cloud.put(
+        "sleep", f"#!/bin/sh\n[ -e {gone} ] || echo SUSPENDED >{cloud.root}/queued; touch {gone}"
+    )
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.stderr.count("pod could not be asked for; see above; asking again.") == 1
+    assert cloud.did()[:4] == ["ssh", "delete", "create", "create"]
+
+
 def test_a_request_that_fails_after_a_preemption_is_made_again(cloud):
     cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED"], after_create=["FAILED"])
     done = cloud.run("run.sh", *FULL, "--attempts=3", *TRAIN)

@@ -124,7 +124,7 @@ def test_what_is_evaluated_has_the_type_that_is_asked_for(trained, tmp_path, mon
     (tmp_path / "in.txt").write_text("One <extra_id_0>.\n")
     given = {"INFER_INPUTS": f"{tmp_path}/in.txt", "INFER_LENGTHS": {"inputs": 8, "targets": 8}}
     dtype = {"configs.RestoreCheckpointConfig.dtype": "bfloat16"}
-    assert infer(trained, tmp_path, **given, **dtype) == 0
+    assert infer(trained, tmp_path / "out", **given, **dtype) == 0
     assert seen == {"bfloat16"}
 
 
@@ -288,10 +288,11 @@ def test_infer_takes_the_record_of_a_probe(tmp_path):
 
 
 def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
+    out = tmp_path / "out"
     (tmp_path / "in.txt").write_text("One <extra_id_0>.\n\nTwo <extra_id_0>.\n")
     lengths = {"INFER_LENGTHS": {"inputs": 16, "targets": 8}}
-    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "in.txt"), **lengths) == 0
-    rows = read_rows(tmp_path / "in-predict.jsonl-00000-of-00001")
+    assert infer(trained, out, INFER_INPUTS=str(tmp_path / "in.txt"), **lengths) == 0
+    rows = read_rows(out / "in-predict.jsonl-00000-of-00001")
     assert [r["inputs"] for r in rows] == [
         {"inputs_pretokenized": "One <extra_id_0>."},
         {"inputs_pretokenized": ""},
@@ -299,23 +300,23 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     ]  # line n of the output is of line n of the input
     (tmp_path / "one.txt").write_text("One <extra_id_0>.\n")
     capsys.readouterr()
-    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0
+    assert infer(trained, out, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0
     assert capsys.readouterr().out.rstrip().endswith("one-predict.jsonl-00000-of-00001: 1 line")
     beams = {"decoding.beam_search.beam_size": 1}
-    assert infer(trained, tmp_path, INFER_INPUTS=f"{tmp_path}/in.txt", **lengths, **beams) == 2
+    assert infer(trained, out, INFER_INPUTS=f"{tmp_path}/in.txt", **lengths, **beams) == 2
     assert "beam_size of the search has no effect here: bind infer" in capsys.readouterr().err
     search = {"decoding.beam_search.length_penalty": 0.5}
-    assert infer(trained, tmp_path, INFER_INPUTS=f"{tmp_path}/one.txt", **lengths, **search) == 2
+    assert infer(trained, out, INFER_INPUTS=f"{tmp_path}/one.txt", **lengths, **search) == 2
     assert "other settings" in capsys.readouterr().err
     (tmp_path / "one.txt").write_text("Two <extra_id_0>.\n")  # as many inputs
-    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 2
+    assert infer(trained, out, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 2
     assert "other settings" in capsys.readouterr().err
-    assert infer(trained, tmp_path, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
-    assert len(read_rows(tmp_path / "d1-score.jsonl-00000-of-00001")) == 354
+    assert infer(trained, out, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
+    assert len(read_rows(out / "d1-score.jsonl-00000-of-00001")) == 354
     text = str(tmp_path / "in.txt")
-    assert infer(trained, tmp_path, INFER_INPUTS=text, INFER_MODE="score", **lengths) == 2
+    assert infer(trained, out, INFER_INPUTS=text, INFER_MODE="score", **lengths) == 2
     assert "inputs without targets" in capsys.readouterr().err
-    assert infer(trained, tmp_path, INFER_INPUTS="d11", **lengths) == 2
+    assert infer(trained, out, INFER_INPUTS="d11", **lengths) == 2
     assert "neither a probe nor" in capsys.readouterr().err
 
 
@@ -341,6 +342,37 @@ def test_infer_names_the_setting_that_is_wrong(trained, tmp_path, capsys, macros
     err = capsys.readouterr().err
     assert expected in err and err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("job", ["evaluation", "inference"])
+@pytest.mark.parametrize("name", ["config.gin", "probes/rows_000012.jsonl", "dangling"])
+def test_files_of_others_are_kept(trained, tmp_path, capsys, job, name):
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True)
+    (out / name).symlink_to("nowhere") if name == "dangling" else (out / name).write_text("mine")
+    asked = {"INFER_INPUTS": "updated_lama", "INFER_LENGTHS": {"inputs": 16, "targets": 8}}
+
+    def run(folder):
+        if job == "inference":
+            return infer(trained, folder, **asked)
+        return evaluate(trained, EVAL_OUTPUT_DIR=str(folder))
+
+    for folder, first in (out, name.split("/")[0]), (trained, "base"):
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert run(folder) == 2
+        err = capsys.readouterr().err
+        assert f"OUTPUT_DIR {folder} holds {first} and is not the folder of an {job}; choose" in err
+        assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_result_of_nobody_is_kept_beside_those_of_inferences(trained, tmp_path, capsys):
+    lengths, out = {"inputs": 16, "targets": 8}, tmp_path / "out"
+    (tmp_path / "q.txt").write_text("One <extra_id_0>.\n")
+    assert infer(trained, out, INFER_INPUTS="updated_lama", INFER_LENGTHS=lengths) == 0
+    (out / "q-predict.jsonl-00000-of-00001").write_text("mine")
+    assert infer(trained, out, INFER_INPUTS=f"{tmp_path}/q.txt", INFER_LENGTHS=lengths) == 2
+    assert "q-predict.jsonl-00000-of-00001 is of no inference; choose" in capsys.readouterr().err
+    assert (out / "q-predict.jsonl-00000-of-00001").read_text() == "mine"
 
 
 def test_a_model_that_samples_is_refused_where_it_is_searched(trained, tmp_path, capsys):
