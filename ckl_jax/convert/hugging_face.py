@@ -264,11 +264,13 @@ def config_file(like: str | None, checkpoint: str) -> Path:
     beside the checkpoint.
 
     Raises:
-      UserError: none is kept there.
+      UserError: none is kept there, or the model has no such form.
     """
     if like is None:
         kept = Path(str(find_checkpoint(checkpoint))).parent / ORIGIN
         if not os.path.lexists(kept):
+            if recorded := configured(kept.parent):
+                recorded[0].require_hugging_face()
             raise UserError(
                 f"{checkpoint} keeps no config.json of a Hugging Face model ({ORIGIN}); give "
                 "--like a model of the same architecture and size."
@@ -287,6 +289,7 @@ def config_like(file: Path, checkpoint: str, params: Any) -> Config:
     config, flat = read_config(file), flatten(params)
     if recorded := configured(Path(str(find_checkpoint(checkpoint))).parent):
         architecture, values = recorded
+        architecture.require_hugging_face()
         theirs = getattr(config, "family", architectures.of_config(config).name)
         default = getattr(architecture.config, "family", architecture.name)
         if (ours := values.get("family", default)) != theirs:

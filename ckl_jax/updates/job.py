@@ -22,6 +22,7 @@ import numpy as np
 
 from ckl_jax import __version__, files
 from ckl_jax.analysis import gate, labels
+from ckl_jax.analysis.sections import refuse_foreign
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import check_rows, read_config
 from ckl_jax.checkpoints.hub import folder_of
@@ -141,7 +142,9 @@ def _open(settings: Update) -> Registry:
     model = Path(folder_of(settings.model)) if settings.model is not None else None
     if model is not None:
         _require_model(model)
-    return Registry.open(settings.out, None if model is None else str(model.absolute()))
+    registry = Registry.open(settings.out, None if model is None else str(model.absolute()))
+    refuse_foreign(registry.root / "history.html", None)
+    return registry
 
 
 def _require_model(folder: Path) -> Any:

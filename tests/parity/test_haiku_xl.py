@@ -6,6 +6,7 @@ import pytest
 
 from ckl_jax.checkpoints.from_haiku import load_haiku
 from ckl_jax.convert.haiku import import_haiku
+from ckl_jax.convert.hugging_face import export_checkpoint
 from ckl_jax.errors import UserError
 from ckl_jax.models.recurrent import RecurrentModel
 from ckl_jax.models.transformer_xl import Transformer
@@ -67,6 +68,15 @@ def test_safetensors_will_do_too(weights, tmp_path):
     expected_config, expected = load_haiku(weights, 2)
     assert config == expected_config
     jax.tree.map(np.testing.assert_array_equal, params, expected)
+
+
+@pytest.mark.parametrize("like", [None, "gpt2"])
+def test_it_has_no_form_of_hugging_faces(weights, tmp_path, like):
+    import_haiku(str(weights), 2, str(tmp_path / "xl"))
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    like = like and str(tmp_path / "config.json")
+    with pytest.raises(UserError, match="A Transformer-XL cannot be .* written to it"):
+        export_checkpoint(str(tmp_path / "xl"), like, str(tmp_path / "out"))
 
 
 def test_what_does_not_fit_is_refused(weights, tmp_path):
