@@ -286,10 +286,11 @@ def config_like(file: Path, checkpoint: str, params: Any) -> Config:
     Raises:
       UserError: the checkpoint is of another family of models.
     """
-    config, flat = read_config(file), flatten(params)
     if recorded := configured(Path(str(find_checkpoint(checkpoint))).parent):
+        recorded[0].require_hugging_face()
+    config, flat = read_config(file), flatten(params)
+    if recorded:
         architecture, values = recorded
-        architecture.require_hugging_face()
         theirs = getattr(config, "family", architectures.of_config(config).name)
         default = getattr(architecture.config, "family", architecture.name)
         if (ours := values.get("family", default)) != theirs:
