@@ -22,7 +22,7 @@ from tests.examples.test_examples import SMALL
 from tests.helpers import random_params
 from tests.llama_tokenizer import train_tokenizer
 from tests.papers.mind_the_gap.analysis.dumps import write_gap
-from tests.papers.mind_the_gap.data.test_clean import TEXTS, wmt_line
+from tests.papers.mind_the_gap.data.test_clean import wmt_line
 from tests.papers.mind_the_gap.data.test_dated_qa import ROWS
 from tests.papers.temporalwiki.analysis import test_text_losses as nouns
 from tests.papers.temporalwiki.analysis.temporalwiki_study import INTERVALS, write_study
@@ -324,7 +324,9 @@ class StandIns:
         write_jsonl(path, [*read_jsonl(self.made("stream/stream.jsonl"))][::20])
 
     def wmt(self, path):
-        lines = [wmt_line(f"{2014 + i % 6}0301", t, t)[0] for i, t in enumerate(TEXTS)]
+        found = [*read_jsonl(self.made("stream/stream.jsonl"))][::4]
+        shown = [(d["date"].replace("-", ""), d["text"]) for d in found]
+        lines = [wmt_line(date, text, text.replace("\n", " "))[0] for date, text in shown]
         path.write_bytes(gzip.compress(b"\n".join(lines) + b"\n"))
 
     def streamingqa(self, path):
