@@ -126,18 +126,22 @@ class FolderLock(contextlib.ExitStack):
           name: of the setting that chooses the folder, for the message: "MODEL_DIR".
 
         Raises:
-          UserError: another process holds it.
+          UserError: another process holds it, or the lock's name is that of a file of others.
         """
         path = Path(folder) / LOCK
         with os_errors(path):
-            file = self.enter_context(open(path, "a+", encoding="utf-8"))  # open means locked
-        if not lock(file):
+            # Open means locked.
+            file = self.enter_context(open(path, "a+", encoding="utf-8", errors="replace"))
+            locked = lock(file)
             file.seek(0)
-            owner = file.read().strip() or "unknown"
+            owner = file.read(99).strip()
+        if not locked:
             raise UserError(
-                f"{folder} is being {doing} by process {owner}; wait for it or choose another "
-                f"{name}."
+                f"{folder} is being {doing} by process {owner or 'unknown'}; wait for it or choose "
+                f"another {name}."
             )
+        if owner and not owner.isdecimal():
+            raise UserError(f"{path} does not hold the number of a process; move it elsewhere.")
         with os_errors(path):
             file.truncate(0)
             file.write(str(os.getpid()))

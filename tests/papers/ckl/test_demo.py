@@ -66,6 +66,10 @@ def test_a_lock_ends_with_its_block_and_names_its_owner(tmp_path):
         assert f"is being trained by process {os.getpid()}; wait for it or choose" in str(e.value)
     with FolderLock() as third:
         third.acquire(tmp_path, "trained", "MODEL_DIR")
+    (tmp_path / ".lock").write_bytes(b"mine\xff")
+    with FolderLock() as fourth, pytest.raises(UserError, match=".lock does not hold the number"):
+        fourth.acquire(tmp_path, "trained", "MODEL_DIR")
+    assert (tmp_path / ".lock").read_bytes() == b"mine\xff"
 
 
 @pytest.fixture
