@@ -25,6 +25,7 @@ from ckl_jax.train.subprocess_runs import Training
 TUNING = "temporalwiki_light_tune.gin"
 TUNED_CLASSES = ("unchanged", "changed")
 _BATCH = "LIGHT_TUNE_BATCH"
+OWN = ("LIGHT_TUNE_FACTS", "LIGHT_TUNE_NAME")  # set for each tuning
 _OF_MADE = {"CACHE_DIRS": (), "VOCABULARY_PATH": ""}  # of what is made by then
 _OF_MODEL = re.compile(r"(?!configs\.)\w+\.\w+Config\.")  # bindings of a model's configuration
 

@@ -137,7 +137,8 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     snapshots = _snapshots(updates)
     # Without snapshots: only the names of macros are needed.
     unbuilt = Data(updates, ())
-    studies.refuse_own(updates.bindings, _macros(unbuilt, Model(updates.methods[0])))
+    own = (*_macros(unbuilt, Model(updates.methods[0])), *extra_evaluations.OWN)
+    studies.refuse_own(updates.bindings, own)
     if updates.snapshots:
         dumps.check_series(snapshots)
     if updates.templates:

@@ -127,6 +127,7 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     tuned = ("--size=tiny", "--light-tuning=5")
     assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
     assert "BATCH_SIZE is 0" in refused(*tuned, "--gin=LIGHT_TUNE_BATCH=0")
+    assert "the command sets it itself" in refused(*tuned, "--gin=LIGHT_TUNE_NAME='x'")
     assert "LIGHT_TUNE_EPOCHS is 'x'" in refused(*tuned, "--gin=LIGHT_TUNE_EPOCHS='x'")
     assert "--proper-nouns is -1" in refused("--proper-nouns=-1")
 
