@@ -67,23 +67,15 @@ _PLACES = re.compile(r"(dirs?|path|folder|vocabulary|checkpoint)$", re.I)
 _TASKS = re.compile(r"task(s|_name)?$", re.I)
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
-# Any of these is the sign of a job, begun or done, in the folder of this setting.
-_SIGNS = {
-    "MODEL_DIR": ("checkpoint_*", "log.txt"),
-    "EVAL_OUTPUT_DIR": ("eval.*.ckpt",),
-    "INFER_OUTPUT_DIR": ("*.COMPLETED", "tmp-*"),
+# Setting of a folder -> what writes there; files, any of which is a sign of it, begun or done; what
+# its config.gin contains: that of an evaluation has its run's settings too.
+_JOBS = {
+    "MODEL_DIR": ("a run", ("checkpoint_*", "log.txt"), "# Parameters for "),
+    "EVAL_OUTPUT_DIR": ("an evaluation", ("eval.*.ckpt",), "# Parameters for eval.evaluate:"),
+    "INFER_OUTPUT_DIR": ("an inference", ("*.COMPLETED", "tmp-*"), "# Parameters for infer.infer:"),
 }
-# Others may have files of these names; those of a job contain this.
-_RECORDS = {
-    "config.gin": "# Parameters for ",
-    "model-info.txt": " partition spec ",
-    "vocabulary.json": '"copied_from"',
-}
-# An evaluation's config.gin has its run's settings too, and this.
-_OWN_CONFIG = {
-    "EVAL_OUTPUT_DIR": "# Parameters for eval.evaluate:",
-    "INFER_OUTPUT_DIR": "# Parameters for infer.infer:",
-}
+# Others may have files of these names, and of config.gin; those of a job contain this.
+_RECORDS = {"model-info.txt": " partition spec ", "vocabulary.json": '"copied_from"'}
 _LAUNCHER_LOGS = ("*.err", "*.log", "*.out")  # may be there before the run
 
 
@@ -94,7 +86,7 @@ def refuse_foreign(folder: str | Path, setting: str = "MODEL_DIR") -> None:
 
     Args:
       folder: where a job writes.
-      setting: "MODEL_DIR" of a run, "EVAL_OUTPUT_DIR" or "INFER_OUTPUT_DIR".
+      setting: "MODEL_DIR", "EVAL_OUTPUT_DIR" or "INFER_OUTPUT_DIR".
 
     Raises:
       UserError: naming a file that is there.
@@ -103,26 +95,23 @@ def refuse_foreign(folder: str | Path, setting: str = "MODEL_DIR") -> None:
         return
     with os_errors(folder, "read"):
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    records = [name for name in names if name in _RECORDS]
-    signs = [name for pattern in _SIGNS[setting] for name in fnmatch.filter(names, pattern)]
-    if (signs or records) and all(_is_ours(Path(folder) / name, setting) for name in records):
+    job, signs, config = _JOBS[setting]
+    records = {n: text for n, text in ({"config.gin": config} | _RECORDS).items() if n in names}
+    begun = records or any(fnmatch.filter(names, sign) for sign in signs)
+    if begun and all(_contains(Path(folder) / name, text) for name, text in records.items()):
         return
     before = {name for pattern in _LAUNCHER_LOGS for name in fnmatch.filter(names, pattern)}
     if (Path(folder) / "task" / "manifest.json").is_file():  # of light-tuning, cached before
         before.add("task")
     if foreign := [name for name in names if name not in before]:
-        job = {"MODEL_DIR": "a run", "EVAL_OUTPUT_DIR": "an evaluation"}.get(
-            setting, "an inference"
-        )
         raise UserError(
             f"{setting} {folder} holds {foreign[0]} and is not the folder of {job}; choose "
             "a new folder."
         )
 
 
-def _is_ours(record: Path, setting: str) -> bool:
-    contained = _OWN_CONFIG.get(setting) if record.name == "config.gin" else None
-    return record.is_file() and (contained or _RECORDS[record.name]) in read_text(record)
+def _contains(record: Path, text: str) -> bool:
+    return record.is_file() and text in read_text(record)
 
 
 def digest_inputs(tasks: Sequence[CachedTask], vocabulary: Any, base: Any | None) -> str | None:
