@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import factbook_snapshots
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.files import read_json, read_jsonl, write_json, write_jsonl
@@ -15,7 +16,6 @@ from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.modernbert import ModernBertConfig
 from ckl_jax.papers.ckl.data.review import read_reviewable
-from ckl_jax.world.newsqa import write_newsqa
 from ckl_jax.world.wordings import TRAINED_TREX
 from tests.analysis.helpers import make_demo
 from tests.examples.test_examples import SMALL
@@ -90,6 +90,7 @@ NAMES = {
     "news": "news",
     "dumps": "months",
     "snapshots": "snapshots",
+    "factbook": "factbook",
     "(OLD|.*wiki-(20210801|20190901|20160501).*)\\.xml\\.bz2": f"months/{_OLD}",
     "(NEW|.*wiki-(20210901|20230820).*)\\.xml\\.bz2": f"months/{_NEW}",
     "OLD.json.gz|wikidata-20210802-all.json.gz": "months/202108/wikidata-20210801-all.json.gz",
@@ -100,8 +101,6 @@ NAMES = {
     "news-docs.\\d.en.filtered.gz": "wmt.gz",
     "streaminqa_eval.jsonl.gz": "streamingqa.gz",
     "20220708_qa.jsonl": "realtimeqa.jsonl",
-    "combined-newsqa-data-v1.json": "newsqa/questions",
-    "cnn_wayback_urls.txt": "newsqa/cnn_wayback_urls.txt",
     "X/probes/.*csv|.*lighttuning_changed_500.csv|.*(_|_un)changed.csv": "facts.csv",
     "rest.jsonl|.*/wikipedia_\\d+.jsonl|.*/diffset_\\d+_\\d+.jsonl": "stream/stream.jsonl",
     "ask.jsonl|templama.jsonl": "questions.jsonl",
@@ -335,9 +334,6 @@ class StandIns:
     def realtimeqa(self, path):
         write_jsonl(path, [ROWS["realtimeqa"]])
 
-    def newsqa(self, path):
-        write_newsqa(path, (2008, 2009), seed=0, size="tiny", each=2)
-
     def decisions(self, path):
         probes, line = self.root / "reviewed", "ckl data benchmark --facts {world}/facts.jsonl "
         line += "--templates {world}/relations.jsonl --dates 2020-04-30 2021-04-30 --documents "
@@ -395,6 +391,7 @@ class StandIns:
         texts = [
             {
                 "code": f"{i:02}",
+                "country": f"Land {i}",
                 "field": "Background",
                 "text": f"Land {i} has rivers and hills and very many lakes of salt.",
                 "snapshots": [days[1]],
@@ -407,6 +404,11 @@ class StandIns:
             for t in texts
         ]
         _write_gz(factbook / "factbook-2015-2026.jsonl.gz", later)
+
+    def factbook(self, path):
+        for name in ("documents", "facts"):
+            rows = getattr(factbook_snapshots, name)(self.made("real_facts"))
+            write_jsonl(path / f"{name}.jsonl", rows)
 
 
 def _write_gz(path, rows):

@@ -115,7 +115,8 @@ SHORTER = {
     r"ckl mind-the-gap(?!.*EPOCHS)": ["--gin.EPOCHS=None", "--gin.TRAIN_STEPS=9"],
     r"ckl mind-the-gap(?!.*--rates)": ["--rates=0.1"],
     r"ckl mind-the-gap(?!.*--masks)": ["--masks=bias"],
-    r"ckl update": ["--epochs=1", "--max-items=8"],
+    r"ckl mind-the-gap .*--test-period 2\d": ["--test-period=6", "--bin-months=1"],
+    r"ckl update": ["--epochs=1", "--max-items=8", "--ship-if=new<=1"],
     r"t5x precompile .*(full|large)": ["--gin.COMPILE=False"],
     r"t5x train (?!.*=runs/(temporalwiki_lora|gpt2|qwen)/)": ["--dry_run"],
     r"t5x train .*=runs/": ["--gin.TRAIN_STEPS=2", "--gin.EPOCHS=None"],
@@ -132,6 +133,7 @@ NEEDS_REAL_DATA = {
     "t5x precompile --gin_file=my_finetune.gin": "a SeqIO task",
     "ckl data diffsets --old OLD": "Apache Beam, in an environment of its own",
     "ckl data probes --old OLD": "Apache Beam, in an environment of its own",
+    "ckl experiment mind_the_gap/newsqa --documents": "NewsQA's stories, of 2006 to 2009",
     "ckl temporalwiki --snapshots dumps --watch": "it never ends",
 }
 NOT_YET: dict[str, str] = {}
