@@ -1,5 +1,6 @@
 """`t5x infer`: writes answers or scores of many inputs as JSON lines, in resumable chunks."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -209,6 +210,12 @@ class _Job:
             yield line
 
 
+def _says(record: Path, settings: dict[str, Any]) -> bool:
+    with contextlib.suppress(UserError):  # it is empty or damaged
+        return files.read_json(record) == settings
+    return False
+
+
 class _Output:
     """An output file assembled from chunks.
 
@@ -225,13 +232,11 @@ class _Output:
         if os.path.lexists(path) and not any(map(os.path.isfile, records)):
             raise UserError(f"{path} is of no inference; choose another INFER_OUTPUT_DIR.")
         for record in records:
-            if record.exists():
-                # An empty file does not say its settings.
-                if not record.stat().st_size or files.read_json(record) != settings:
-                    raise UserError(
-                        f"{record} belongs to an inference with other settings (checkpoint, "
-                        "inputs or decoding); choose another INFER_OUTPUT_DIR or remove it."
-                    )
+            if record.exists() and not _says(record, settings):
+                raise UserError(
+                    f"{record} belongs to an inference with other settings (checkpoint, "
+                    "inputs or decoding) or to none; choose another INFER_OUTPUT_DIR or remove it."
+                )
 
     @property
     def completed(self) -> bool:

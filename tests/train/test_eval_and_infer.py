@@ -372,7 +372,12 @@ def test_a_result_of_nobody_is_kept_beside_those_of_inferences(trained, tmp_path
     (out / "q-predict.jsonl-00000-of-00001").write_text("mine")
     assert infer(trained, out, INFER_INPUTS=f"{tmp_path}/q.txt", INFER_LENGTHS=lengths) == 2
     assert "q-predict.jsonl-00000-of-00001 is of no inference; choose" in capsys.readouterr().err
-    assert (out / "q-predict.jsonl-00000-of-00001").read_text() == "mine"
+    (out / "q-predict.jsonl-00000-of-00001").rename(
+        out / "q-predict.jsonl-00000-of-00001.COMPLETED"
+    )
+    assert infer(trained, out, INFER_INPUTS=f"{tmp_path}/q.txt", INFER_LENGTHS=lengths) == 2
+    assert "COMPLETED belongs to an inference with other settings" in capsys.readouterr().err
+    assert (out / "q-predict.jsonl-00000-of-00001.COMPLETED").read_text() == "mine"
 
 
 def test_a_model_that_samples_is_refused_where_it_is_searched(trained, tmp_path, capsys):
