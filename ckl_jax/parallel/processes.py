@@ -129,6 +129,8 @@ class FolderLock(contextlib.ExitStack):
           UserError: another process holds it, or the lock's name is that of a file of others.
         """
         path = Path(folder) / LOCK
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise UserError(f"{path} is no plain file; move it elsewhere.")
         with os_errors(path):
             # Open means locked.
             file = self.enter_context(open(path, "a+", encoding="utf-8", errors="replace"))

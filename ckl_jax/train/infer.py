@@ -229,8 +229,9 @@ class _Output:
         self._chunks = path.with_name("tmp-" + path.name)
         # The second is there while chunks are missing, the first when all is done.
         records = self._done, self._chunks / "settings.json"
-        if os.path.lexists(path) and not any(map(os.path.isfile, records)):
-            raise UserError(f"{path} is of no inference; choose another INFER_OUTPUT_DIR.")
+        if not any(map(os.path.isfile, records)):
+            for place in filter(os.path.lexists, (path, *self._chunks.glob("[!.]*"))):
+                raise UserError(f"{place} is of no inference; choose another INFER_OUTPUT_DIR.")
         for record in records:
             if record.exists() and not _says(record, settings):
                 raise UserError(
@@ -240,7 +241,16 @@ class _Output:
 
     @property
     def completed(self) -> bool:
-        return self._done.exists() and self.path.exists()
+        if not (self._done.exists() and self.path.exists()):
+            return False
+        with files.os_errors(self.path, "read"), open(self.path, "rb") as f:
+            found = sum(1 for _ in f)
+        if found != self.settings["inputs"]:
+            raise UserError(
+                f"{self.path} was complete and has {found:,} lines now, not "
+                f"{self.settings['inputs']:,}; remove it to write it again."
+            )
+        return True
 
     def run(self, lines, total: int) -> None:
         """Computes the missing chunks, then assembles the file.

@@ -67,12 +67,14 @@ _PLACES = re.compile(r"(dirs?|path|folder|vocabulary|checkpoint)$", re.I)
 _TASKS = re.compile(r"task(s|_name)?$", re.I)
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
-# Setting of a folder -> what writes there; files, any of which is a sign of it, begun or done; what
-# its config.gin contains: that of an evaluation has its run's settings too.
+# Any of these is the sign of a run, begun or done.
+_RUN_FILES = ("checkpoint_*", "log.txt")
+# Setting of a folder -> what writes there; what its config.gin contains: that of an evaluation has
+# its run's settings too.
 _JOBS = {
-    "MODEL_DIR": ("a run", ("checkpoint_*", "log.txt"), "# Parameters for "),
-    "EVAL_OUTPUT_DIR": ("an evaluation", ("eval.*.ckpt",), "# Parameters for eval.evaluate:"),
-    "INFER_OUTPUT_DIR": ("an inference", ("*.COMPLETED", "tmp-*"), "# Parameters for infer.infer:"),
+    "MODEL_DIR": ("a run", "# Parameters for "),
+    "EVAL_OUTPUT_DIR": ("an evaluation", "# Parameters for eval.evaluate:"),
+    "INFER_OUTPUT_DIR": ("an inference", "# Parameters for infer.infer:"),
 }
 # Others may have files of these names, and of config.gin; those of a job contain this.
 _RECORDS = {"model-info.txt": " partition spec ", "vocabulary.json": '"copied_from"'}
@@ -95,10 +97,12 @@ def refuse_foreign(folder: str | Path, setting: str = "MODEL_DIR") -> None:
         return
     with os_errors(folder, "read"):
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    job, signs, config = _JOBS[setting]
+    job, config = _JOBS[setting]
     records = {n: text for n, text in ({"config.gin": config} | _RECORDS).items() if n in names}
-    begun = records or any(fnmatch.filter(names, sign) for sign in signs)
-    if begun and all(_contains(Path(folder) / name, text) for name, text in records.items()):
+    run = setting == "MODEL_DIR" and any(fnmatch.filter(names, name) for name in _RUN_FILES)
+    if (run or records) and all(
+        _contains(Path(folder) / name, text) for name, text in records.items()
+    ):
         return
     before = {name for pattern in _LAUNCHER_LOGS for name in fnmatch.filter(names, pattern)}
     if (Path(folder) / "task" / "manifest.json").is_file():  # of light-tuning, cached before

@@ -143,7 +143,11 @@ def _open(settings: Update) -> Registry:
     if model is not None:
         _require_model(model)
     registry = Registry.open(settings.out, None if model is None else str(model.absolute()))
-    refuse_foreign(registry.root / "history.html", None)
+    page = registry.root / "history.html"
+    try:
+        refuse_foreign(page, None)
+    except UserError as e:
+        raise UserError(f"{page} is not of an update of {registry.root}; move it elsewhere.") from e
     return registry
 
 

@@ -345,7 +345,9 @@ def test_infer_names_the_setting_that_is_wrong(trained, tmp_path, capsys, macros
 
 
 @pytest.mark.parametrize("job", ["evaluation", "inference"])
-@pytest.mark.parametrize("name", ["config.gin", "probes/rows_000012.jsonl", "dangling"])
+@pytest.mark.parametrize(
+    "name", ["config.gin", "probes/rows_000012.jsonl", "eval.new_lama.ckpt", "dangling"]
+)
 def test_files_of_others_are_kept(trained, tmp_path, capsys, job, name):
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)
@@ -378,6 +380,14 @@ def test_a_result_of_nobody_is_kept_beside_those_of_inferences(trained, tmp_path
     assert infer(trained, out, INFER_INPUTS=f"{tmp_path}/q.txt", INFER_LENGTHS=lengths) == 2
     assert "COMPLETED belongs to an inference with other settings" in capsys.readouterr().err
     assert (out / "q-predict.jsonl-00000-of-00001.COMPLETED").read_text() == "mine"
+    (out / "tmp-r-predict.jsonl-00000-of-00001").mkdir()
+    (out / "tmp-r-predict.jsonl-00000-of-00001" / "notes").write_text("mine")
+    (tmp_path / "r.txt").write_text("One <extra_id_0>.\n")
+    assert infer(trained, out, INFER_INPUTS=f"{tmp_path}/r.txt", INFER_LENGTHS=lengths) == 2
+    assert "notes is of no inference" in capsys.readouterr().err
+    (out / "updated_lama-predict.jsonl-00000-of-00001").write_text("mine\n")
+    assert infer(trained, out, INFER_INPUTS="updated_lama", INFER_LENGTHS=lengths) == 2
+    assert "was complete and has 1 lines now, not" in capsys.readouterr().err
 
 
 def test_a_model_that_samples_is_refused_where_it_is_searched(trained, tmp_path, capsys):

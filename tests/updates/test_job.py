@@ -262,7 +262,7 @@ def test_folders_of_others_among_the_updates_stay(done, texts, tmp_path, capsys)
     for place, to, said in (
         ("updates/0003", victim, "updates/0003 is a link"),
         ("updates/2024/notes.txt", None, "updates/2024 is not of an update of"),
-        ("history.html", None, "history.html is there already; choose another --out"),
+        ("history.html", None, "history.html is not of an update of"),
         ("updates/0003/train", victim / "train", "updates/0003/train is a link"),
     ):
         out = tmp_path / place.replace("/", "-")

@@ -70,6 +70,10 @@ def test_a_lock_ends_with_its_block_and_names_its_owner(tmp_path):
     with FolderLock() as fourth, pytest.raises(UserError, match=".lock does not hold the number"):
         fourth.acquire(tmp_path, "trained", "MODEL_DIR")
     assert (tmp_path / ".lock").read_bytes() == b"mine\xff"
+    (tmp_path / ".lock").rename(tmp_path / "mine")
+    (tmp_path / ".lock").symlink_to("mine")
+    with FolderLock() as fifth, pytest.raises(UserError, match=".lock is no plain file; move it"):
+        fifth.acquire(tmp_path, "trained", "MODEL_DIR")
 
 
 @pytest.fixture
