@@ -215,19 +215,23 @@ def run(argv, command=ckl, seconds=SECONDS) -> tuple[int, str]:
     """The exit code of a command, 0 if it stopped before a training, and its standard output."""
 
     def late(number, frame):
-        raise Runaway(f"{argv} runs for {seconds} seconds")
+        raise Runaway(f"{argv} runs for {seconds} CPU seconds, or ten times that")
 
     out, err = io.StringIO(), io.StringIO()
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Of the processor, for the machine may be busy, and of the clock, for it may wait.
+    limits = (signal.SIGPROF, signal.ITIMER_PROF, 1), (signal.SIGALRM, signal.ITIMER_REAL, 10)
+    before = [signal.signal(number, late) for number, _, _ in limits]
+    for _, timer, factor in limits:
+        signal.setitimer(timer, factor * seconds)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = command.main(argv)
     except Stopped:
         code = 0
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), handler in zip(limits, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
     said = err.getvalue()
     assert code in (0, 2) or argv[0] in ("promote", "update") and code in (1, 3), (argv, said)
     assert "Traceback" not in said, (argv, said)

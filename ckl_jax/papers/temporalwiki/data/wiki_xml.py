@@ -187,7 +187,9 @@ class _Parser:
         except expat.ExpatError as e:
             raise self._error(f"the XML is not well-formed ({expat.ErrorString(e.code)})") from e
         if self.bytes - self.begun > RECORD_BYTES:
-            raise too_long(self.path, f"the page at line {self.expat.CurrentLineNumber}", RECORD_BYTES)
+            raise too_long(
+                self.path, f"the page at line {self.expat.CurrentLineNumber}", RECORD_BYTES
+            )
 
     def close(self, whole: bool = True) -> None:
         """Checks that the input ended at a valid place."""
