@@ -131,7 +131,7 @@ SHORTER = {
 
 
 # Commands that begin so are not run: why.
-NEEDS_REAL_DATA = {
+NOT_RUN = {
     "t5x train --gin_file=my_finetune.gin": "a SeqIO task, and a checkpoint of T5X's",
     "t5x eval --gin_file=my_eval.gin": "a SeqIO task, and a checkpoint of T5X's",
     "t5x infer --gin_file=my_infer.gin": "a SeqIO task, and a checkpoint of T5X's",
@@ -163,7 +163,7 @@ def here(word):
 def rest(page):
     """The commands of a page that `test_quick_commands_run` does not run, or others build on."""
     for command in dict.fromkeys(commands(page)):
-        left_out = shlex.join(command).startswith((*NEEDS_REAL_DATA, *NOT_YET))
+        left_out = shlex.join(command).startswith((*NOT_RUN, *NOT_YET))
         if not left_out and (command[0] == "ckl" or not is_quick(*command)):
             yield command
 
@@ -257,6 +257,6 @@ def test_pages_run_from_top_to_bottom(page, made, tmp_path, monkeypatch):
 def test_every_command_is_run_or_on_a_list():
     executed = {*IN_PROCESS, *(command for page in PAGES for command in rest(page))}
     left = {shlex.join(command) for command in {*ALL} - executed}
-    listed = (*NEEDS_REAL_DATA, *NOT_YET)
+    listed = (*NOT_RUN, *NOT_YET)
     assert all(line.startswith(listed) for line in left)
     assert all(any(line.startswith(start) for line in left) for start in listed), "a stale entry"

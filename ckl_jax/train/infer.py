@@ -220,7 +220,7 @@ class _Output:
     """An output file assembled from chunks.
 
     Raises:
-      UserError: the place holds results of other settings.
+      UserError: the place holds results of other settings, or files of others.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]):

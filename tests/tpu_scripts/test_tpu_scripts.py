@@ -282,7 +282,9 @@ def runs(cloud):
 
 def interrupt(process):
     """Presses Ctrl-C until it ends: bash loses 1 in 300 that come while it starts a program."""
-    while process.poll() is None:
+    for _ in range(6):
+        if process.poll() is not None:
+            break
         os.killpg(process.pid, signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5)
