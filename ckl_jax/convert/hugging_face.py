@@ -266,11 +266,12 @@ def config_file(like: str | None, checkpoint: str) -> Path:
     Raises:
       UserError: none is kept there, or the model has no such form.
     """
+    folder = Path(str(find_checkpoint(checkpoint))).parent
+    if recorded := configured(folder):
+        recorded[0].require_hugging_face()
     if like is None:
-        kept = Path(str(find_checkpoint(checkpoint))).parent / ORIGIN
+        kept = folder / ORIGIN
         if not os.path.lexists(kept):
-            if recorded := configured(kept.parent):
-                recorded[0].require_hugging_face()
             raise UserError(
                 f"{checkpoint} keeps no config.json of a Hugging Face model ({ORIGIN}); give "
                 "--like a model of the same architecture and size."
@@ -286,10 +287,8 @@ def config_like(file: Path, checkpoint: str, params: Any) -> Config:
     Raises:
       UserError: the checkpoint is of another family of models.
     """
-    if recorded := configured(Path(str(find_checkpoint(checkpoint))).parent):
-        recorded[0].require_hugging_face()
     config, flat = read_config(file), flatten(params)
-    if recorded:
+    if recorded := configured(Path(str(find_checkpoint(checkpoint))).parent):
         architecture, values = recorded
         theirs = getattr(config, "family", architectures.of_config(config).name)
         default = getattr(architecture.config, "family", architecture.name)
