@@ -120,21 +120,21 @@ class StandIns:
 
     def put(self, page: str, name: str, folder: Path) -> None:
         """Makes `name` in `folder`, where it is not there and its kind is known."""
-        if (folder / name).exists():
-            return
+        if not (to := folder / name).exists() and (made := self._like(page, name, folder)):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if made.is_dir() else shutil.copyfile)(made, to)
+            self._number(to)
+            self.placed.add(to)
+
+    def _like(self, page: str, name: str, folder: Path) -> Path | None:
+        """What `name` is to be a copy of: another of its series, or a kind."""
         series = re.fullmatch(r"((?:runs/|factbook).*\D)\d", name)
         if series and (others := sorted(folder.glob(f"{series[1]}[0-9]"))):
-            shutil.copytree(others[0], folder / name)
-            return self._number(folder / name)
+            return others[0]
         for pattern, kind in NAMES.items():
             if any(re.fullmatch(pattern, text) for text in (f"{page}: {name}", name)):
-                to = folder / name
-                made = folder / kind if kind.startswith("./") else self.made(kind)
-                to.parent.mkdir(parents=True, exist_ok=True)
-                (shutil.copytree if made.is_dir() else shutil.copyfile)(made, to)
-                self._number(to)
-                self.placed.add(to)
-                return
+                return folder / kind if kind.startswith("./") else self.made(kind)
+        return None
 
     def made(self, kind: str) -> Path:
         top = kind.partition("/")[0]

@@ -19,6 +19,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 parse_arguments "$@"
 if ((STOP)); then
   require NAME ZONE PROJECT
+  state=$(state_of queued-resources "$NAME")
+  ((DRY_RUN)) || [[ $state != NONE ]] || fail "there is no $NAME in $ZONE, and nothing to stop."
   # The group: the command and what it started. `t5x train` saves and ends.
   on_all "cd; if flock --nonblock ckl_run.lock true; then echo 'No command is running on $NAME.'
 else kill -TERM -- \"-\$(cat ckl_run.pid)\" && echo 'The command on $NAME was told to stop.'; fi" | sort -u
@@ -84,8 +86,14 @@ went_away() {
   say "$1"
 }
 
-# Says what failed, and waits for the next try; there are three, if nothing has run yet.
+# Says what failed, and waits for the next try; there are three, if nothing has run yet and the TPU
+# is there: one that went away is made again, or waited for.
 try_again() {
+  if ! is_ready; then
+    went_away "$1, and it is no longer ready: waiting for it, or making it again."
+    tries=0 away=1
+    return
+  fi
   ((begun || ++tries < 3)) || fail "$1, $tries times; see above. This line again goes on from here."
   say "$1; trying again."
   pause
@@ -108,7 +116,7 @@ while true; do
   ensure_tpu
   ((!MADE)) || begun=0
   if ! answer=$(on_all "$status"); then
-    try_again "$NAME is ready, but cannot be reached by ssh"
+    try_again "$NAME cannot be reached by ssh"
     continue
   fi
   lines=10

@@ -50,13 +50,7 @@ def mesh_sizes(
     Raises:
       UserError: unknown axis, more than one -1, or a product that is not `num_devices`.
     """
-    sizes = _by_name({} if sizes is None else sizes)
-    checks.require_int(-1, **{f"MESH_SHAPE: {name}": size for name, size in sizes.items()})
-    # An explicit -1 elsewhere takes the rest, so that `data` must not.
-    default_data = 1 if -1 in sizes.values() else -1
-    full = [sizes.get(name, default_data if name == "data" else 1) for name in MESH_AXES]
-    if any(size == 0 or size < -1 for size in full) or full.count(-1) > 1:
-        raise UserError(f"MESH_SHAPE is {dict(sizes)}: sizes are positive, and at most one is -1.")
+    full = _unfilled(sizes)
     rest = math.prod(size for size in full if size != -1)
     if -1 in full and num_devices % rest == 0:
         full[full.index(-1)] = num_devices // rest
@@ -67,6 +61,18 @@ def mesh_sizes(
             "choose sizes whose product is the number of devices, or -1 for one of them."
         )
     return tuple(full)
+
+
+def _unfilled(sizes: Mapping[str, int] | Sequence[int] | None) -> list[int]:
+    """The sizes of `MESH_AXES`, of which one may be -1: how many devices there are is not asked."""
+    sizes = _by_name({} if sizes is None else sizes)
+    checks.require_int(-1, **{f"MESH_SHAPE: {name}": size for name, size in sizes.items()})
+    # An explicit -1 elsewhere takes the rest, so that `data` must not.
+    default_data = 1 if -1 in sizes.values() else -1
+    full = [sizes.get(name, default_data if name == "data" else 1) for name in MESH_AXES]
+    if any(size == 0 or size < -1 for size in full) or full.count(-1) > 1:
+        raise UserError(f"MESH_SHAPE is {dict(sizes)}: sizes are positive, and at most one is -1.")
+    return full
 
 
 def _by_name(sizes: Mapping[str, int] | Sequence[int]) -> Mapping[str, int]:
@@ -145,9 +151,8 @@ def check_batch(batch_size: int, num_microbatches: int, parts: int) -> None:
 
 def known_parts(sizes: Mapping[str, int] | Sequence[int] | None) -> int:
     """The parts that a mesh shape, see `mesh_sizes`, splits a batch into, as far as it says so."""
-    found = _by_name(sizes or {})
-    checks.require_ints(-1, MESH_SHAPE=tuple(found.values()) or (-1,))
-    return math.prod(max(1, found.get(axis, 1)) for axis in BATCH_AXES)
+    found = dict(zip(MESH_AXES, _unfilled(sizes), strict=True))
+    return math.prod(max(1, found[axis]) for axis in BATCH_AXES)
 
 
 def _check_divides(batch_size: int, parts: int, name: str = "BATCH_SIZE") -> None:

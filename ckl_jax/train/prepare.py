@@ -369,8 +369,6 @@ def check_settings(
     Raises:
       UserError: a setting cannot work.
     """
-    checks.require_text(MODEL_DIR=model_dir)
-    checks.require_folder(MODEL_DIR=model_dir)
     refuse_foreign(model_dir)
     if checkpoint_cfg.restore.path is not None:
         checks.require_text(INITIAL_CHECKPOINT_PATH=checkpoint_cfg.restore.path)

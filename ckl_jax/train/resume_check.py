@@ -91,9 +91,13 @@ def refuse_foreign(folder: str | Path, setting: str = "MODEL_DIR") -> None:
       setting: "MODEL_DIR", "EVAL_OUTPUT_DIR" or "INFER_OUTPUT_DIR".
 
     Raises:
-      UserError: naming a file that is there.
+      UserError: naming a file that is there; or it can be no folder.
     """
-    if is_remote(folder) or not os.path.isdir(folder):
+    checks.require_text(**{setting: folder})
+    if is_remote(folder):
+        return
+    checks.require_folder(**{setting: folder})
+    if not os.path.isdir(folder):
         return
     with os_errors(folder, "read"):
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))

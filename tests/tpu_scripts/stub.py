@@ -38,6 +38,10 @@ describe() {
 refuse() {
   if [[ $1 != 0 ]]; then echo "ERROR: (gcloud.compute.tpus) $1" >&2; exit 1; fi
 }
+ends() {  # exit code 255 with a state: the machine goes away under the command
+  if [[ $1 == 255:* ]]; then echo "${1#*:}" >"$here/queued"; exit 255; fi
+  exit "$1"
+}
 on_hosts() {
   local pids=() host
   for host in "$here"/hosts/*; do
@@ -86,14 +90,11 @@ case "$*" in
       *setsid*)
         echo "output of the run"
         grep -oE '[0-9]+-[0-9]+-[0-9]+' <<<"$command" | head -n 1 >"$here/run"
-        code=$(next exits)
-        # exit code 255 with a state: the machine goes away under the command
-        if [[ $code == 255:* ]]; then echo "${code#*:}" >"$here/queued"; exit 255; fi
-        exit "$code" ;;
+        ends "$(next exits)" ;;
       *"pip install"*)
         code=$(next setup)
         if [[ $code == 0 ]]; then rm -f "$here/bare"; fi
-        exit "$code" ;;
+        ends "$code" ;;
     esac ;;
 esac
 """

@@ -413,6 +413,23 @@ def test_ssh_that_never_worked_ends_the_tries(cloud):
     assert "goes on there" not in done.stderr and cloud.did() == ["ssh"] * 3
 
 
+def test_preemptions_during_setup_count_as_such(cloud):
+    cloud.gcloud(setup=[*["255:SUSPENDED"] * 4, "0"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("setting up pod failed, and it is no longer ready: waiting") == 4
+    assert cloud.did().count("create") == 5
+    cloud.gcloud(setup=["255:SUSPENDED"])
+    done = cloud.run("run.sh", *FULL, "--attempts=1", *TRAIN)
+    assert done.returncode == 2 and "pod went away 2 times; giving up" in done.stderr
+
+
+def test_stop_says_that_there_is_no_tpu(cloud):
+    done = cloud.run("run.sh", *WHERE, "--stop")
+    assert (done.returncode, cloud.did()) == (2, [])
+    assert done.stderr == "run.sh: there is no pod in us-central2-b, and nothing to stop.\n"
+
+
 def test_a_setup_that_fails_is_tried_again_and_said(cloud):
     cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED", "0"], setup=["1", "0"])
     done = cloud.run("run.sh", *FULL, *TRAIN)

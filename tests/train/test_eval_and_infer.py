@@ -367,6 +367,14 @@ def test_files_of_others_are_kept(trained, tmp_path, capsys, job, name):
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_an_output_folder_without_a_name_is_refused(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # an unset variable of a shell does not mean this folder
+    asked = {"INFER_INPUTS": "updated_lama", "INFER_LENGTHS": {"inputs": 16, "targets": 8}}
+    assert infer(trained, "", **asked) == evaluate(trained, EVAL_OUTPUT_DIR="") == 2
+    assert capsys.readouterr().err.count("OUTPUT_DIR is ''; give the name of a folder") == 2
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_result_of_nobody_is_kept_beside_those_of_inferences(trained, tmp_path, capsys):
     lengths, out = {"inputs": 16, "targets": 8}, tmp_path / "out"
     (tmp_path / "q.txt").write_text("One <extra_id_0>.\n")

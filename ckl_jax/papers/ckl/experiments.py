@@ -16,6 +16,7 @@ from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.errors import UserError
+from ckl_jax.files import require_file
 from ckl_jax.papers.ckl import cost, gpt2, results
 from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, find_file
@@ -29,6 +30,8 @@ from ckl_jax.train import studies
 from ckl_jax.world.ckl import build_world, check_world, open_world
 
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
+
+_FILES = ("LIGHT_TUNE_TREX", "LIGHT_TUNE_QUESTIONS")  # macros that name one
 
 
 def run(name: str, running: Running, progress: Progress = no_progress) -> Path:
@@ -115,7 +118,12 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
         _check_kilt(name, running)
     _check_model(name, running, _is_of_gpt2(experiment))
     if running.bindings:
-        studies.check_trainings(trainings(experiment, running), running.bindings)
+        plan = trainings(experiment, running)
+        studies.check_trainings(plan, running.bindings)
+        for settings in map(studies.settings_of, plan if running.of_tunings else ()):
+            for name in _FILES:
+                if path := settings.get(name):
+                    require_file(path, f"{name} is {path!r}, and there is no such file.")
 
 
 def _check_model(name: str, running: Running, is_of_gpt2: bool) -> None:

@@ -119,6 +119,7 @@ def test_a_bad_demo_is_refused_first(refused):
     # Initial's batch of 64 would do; the methods' of 20 does not.
     assert "does not divide BATCH_SIZE=20" in refused("demo", "--gin=NUM_MICROBATCHES=8")
     assert "20 does not divide into 8 parts" in refused("demo", "--gin=MESH_SHAPE={'data': 8}")
+    assert "at most one is -1" in refused("demo", "--gin=MESH_SHAPE={'data': -1, 'model': -1}")
     assert "BATCH_SIZE is None" in refused("demo", "--gin=BATCH_SIZE=None")
     assert "leave it out" in refused("demo", "--gin=PROBES = None")
     # Of one method, whose turn comes last.
@@ -126,7 +127,7 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "MODULAR_NUM_HEADS is 0" in refused(*every, "--gin=MODULAR_NUM_HEADS=0")
     assert "The taps [50]" in refused(*every, "--gin=K2_TAPS=(1, 50)")
     assert "LEARNING_RATE is -1" in refused("demo", "--gin=LEARNING_RATE=-1")
-    assert mesh.known_parts({"data": 0, "fsdp": -1}) == 1 and mesh.known_parts((2, 3, 5)) == 6
+    assert mesh.known_parts({"data": 4, "fsdp": -1}) == 4 and mesh.known_parts((2, 3, 5)) == 6
     err = refused("demo", "--sorce=wikidata")
     assert "see 'ckl demo --help'. Did you mean '--source'?" in err
     assert "Did you mean 'demo'?" in refused("dmeo")

@@ -368,6 +368,14 @@ def test_macros_of_a_t5_large_are_the_papers():
     assert macros.items() <= {b.name: b.value for b in paper}.items() and len(macros) == 7
 
 
+def test_a_file_to_tune_on_must_be_there(tmp_path):
+    bindings = ("LIGHT_TUNE_TREX = 'none.csv'",)
+    running = job.Running(out=str(tmp_path / "out"), bindings=bindings, methods=("vanilla",))
+    with pytest.raises(UserError, match="LIGHT_TUNE_TREX is 'none.csv', and there is no such"):
+        job.run("ckl/table10", running)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["ckl/table8", "ckl/table10"])
 def test_bindings_are_checked_before_there_are_data(name, tmp_path, monkeypatch):
     """Also of trainings on rows that gin makes from data."""
