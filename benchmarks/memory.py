@@ -2,25 +2,29 @@
 
     python -m benchmarks.memory
     python -m benchmarks.memory --gib 4
+    python -m benchmarks.memory --documents-gb 1 10 --model llama
 
 Each command reads a small file of its kind, and then one that holds a line, entity or array of
 --gib GiB of one character, or a page of as many lines, compressed to a few MB or less. The second
-must end with one sentence.
+must end with one sentence. The third line measures `ckl update` up to its training (`--review`)
+on text of 1 and 10 GB in which every sentence is new, three times the disk of which it takes.
 """
 
 import argparse
 import bz2
 import contextlib
 import gzip
+import json
 import os
+import random
 import shlex
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -83,6 +87,22 @@ CASES: dict[str, tuple[str, Callable, Callable, str]] = {
 }
 
 
+def write_documents(path: Path, gigabytes: float) -> None:
+    """Dated documents of random words in JSONL: no sentence is there twice."""
+    draw = random.Random(0)
+    letters = "aeioubcdfghklmnprstvw"
+    words = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(20_000)]
+    phrases = [" ".join(draw.choices(words, k=6)) for _ in range(50_000)]
+    with path.open("w") as f:
+        written = 0
+        while f.tell() < gigabytes * 1e9:
+            for i in range(written, written + 1000):
+                said = (f"{' '.join(draw.choices(phrases, k=3))}.".capitalize() for _ in range(12))
+                date = f"2024-{i % 12 + 1:02}-{i % 28 + 1:02}"
+                f.write(json.dumps({"id": str(i), "date": date, "text": " ".join(said)}) + "\n")
+            written += 1000
+
+
 def run(command: str, path: Path, out: Path) -> tuple[int, str, float]:
     """Runs a command; returns its exit code, its last line and its peak resident MiB."""
     later = path.with_name(path.name.replace("20200501", "20200601"))
@@ -103,10 +123,30 @@ def run(command: str, path: Path, out: Path) -> tuple[int, str, float]:
     return process.returncode, told.rsplit("\n", 1)[-1], used.ru_maxrss / 1024
 
 
+def updates(sizes: Sequence[float], model: str) -> Iterator[dict[str, Any]]:
+    """Measures `ckl update` up to its training, on so many gigabytes of text."""
+    command = f"update --model {shlex.quote(str(Path(model).absolute()))} --review --quiet"
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "text.jsonl"
+            write_documents(path, size)
+            began = os.times().children_user
+            code, told, peak = run(f"{command} --documents IN --out OUT", path, path.parent / "out")
+            seconds = os.times().children_user - began
+        row = {"gigabytes": size, "exit_code": code, "told": told}
+        row |= {"cpu_s": round(seconds), "peak_mib": round(peak)}
+        print(row, flush=True)
+        yield row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--gib", type=int, default=1, help="what the record takes")
+    parser.add_argument("--documents-gb", type=float, nargs="+", default=())
+    parser.add_argument("--model", help="a Hugging Face folder, for --documents-gb")
     args = parser.parse_args()
+    if args.documents_gb:
+        return measure.save("memory_update", {"updates": [*updates(args.documents_gb, args.model)]})
     rows = []
     for name, (file, compressed, write, command) in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
