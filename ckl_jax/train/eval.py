@@ -16,6 +16,7 @@ from ckl_jax.train.evaluations import (
     Probes,
     further_scores,
     make_evaluator,
+    refuse_others,
     write_evaluation,
     write_metrics,
 )
@@ -91,6 +92,8 @@ def evaluate(
     # A checkpoint that is named by itself is evaluated again in any case.
     if restore_checkpoint_cfg.mode == "all":
         left = [path for path in left if not done.has(path)]
+    for path in left:
+        refuse_others(output_dir, position(path)[0], probe_names)
     if not left and jax.process_index() == 0:
         print(
             f"All {len(restored.paths)} checkpoints were evaluated already; their results are in "

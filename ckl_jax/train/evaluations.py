@@ -1,6 +1,7 @@
 """The files of one evaluation: probe rows, and the files that T5X writes."""
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,29 @@ def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict
             files.write_jsonl(path, map(_inference, mine))
         _add_metrics(folder / "inference_eval" / f"{probe}-metrics.jsonl", step, values)
     return scores
+
+
+def refuse_others(folder: str | Path, step: int, probes: Sequence[str]) -> None:
+    """Refuses files under the names of an evaluation's rows that no evaluation has written.
+
+    Args:
+      folder: EVAL_OUTPUT_DIR.
+      step: of the checkpoint.
+      probes: their names.
+
+    Raises:
+      UserError: naming the file.
+    """
+    places = {Path(folder) / "inference_eval" / f"{p}-{step:06}.jsonl": "target" for p in probes}
+    for path, key in (places | {rows_file(Path(folder), step): "probe"}).items():
+        if os.path.lexists(path):
+            first = None
+            with contextlib.suppress(UserError):
+                first = next(iter(files.read_jsonl(path)), None)
+            if not isinstance(first, dict) or key not in first:
+                raise UserError(
+                    f"{path} is of no evaluation; move it, or choose another EVAL_OUTPUT_DIR."
+                )
 
 
 def summarize(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -367,6 +367,18 @@ def test_files_of_others_are_kept(trained, tmp_path, capsys, job, name):
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_rows_of_nobody_are_kept_beside_those_of_evaluations(trained, tmp_path, capsys):
+    out, one = str(tmp_path), {"ClosedBook.probes": ("updated_lama",)}
+    assert evaluate(trained, EVAL_OUTPUT_DIR=out, **one) == 0
+    mine = tmp_path / "inference_eval" / "invariant_lama-000024.jsonl"
+    for text in ("mine\n", ""):
+        mine.write_text(text)
+        assert evaluate(trained, EVAL_OUTPUT_DIR=out) == 2
+        assert f"{mine} is of no evaluation; move it" in capsys.readouterr().err
+        assert mine.read_text() == text
+    assert evaluate(trained, EVAL_OUTPUT_DIR=out, **one) == 0  # writes over its own alone
+
+
 def test_an_output_folder_without_a_name_is_refused(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # an unset variable of a shell does not mean this folder
     asked = {"INFER_INPUTS": "updated_lama", "INFER_LENGTHS": {"inputs": 16, "targets": 8}}
