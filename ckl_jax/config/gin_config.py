@@ -271,6 +271,13 @@ def run(
     _running.append(function)
     try:
         return call(configured, **arguments)
+    except UserError as e:
+        # "EPOCHS is -1" of `EPOCHS = %LIGHT_TUNE_EPOCHS` is about a name that the user did not set.
+        name, _, rest = str(e).partition(" ")
+        macros = {b.name: b.value for b in source.scan.bindings}
+        if isinstance(set_to := macros.get(name), gin_scan.Macro):
+            raise UserError(f"{set_to.name} {rest}") from e
+        raise
     finally:
         _running.pop()
 

@@ -126,7 +126,9 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "give --light-tuning FACTS too" in refused("--size=tiny", "--gin=LIGHT_TUNE_RATE=1")
     tuned = ("--size=tiny", "--light-tuning=5")
     assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
-    assert "BATCH_SIZE is 0" in refused(*tuned, "--gin=LIGHT_TUNE_BATCH=0")
+    for name in ("LIGHT_TUNE_BATCH", "LIGHT_TUNE_EPOCHS"):
+        assert f"{name} is 0" in refused(*tuned, f"--gin={name}=0")
+    assert "LIGHT_TUNE_RATE is -1" in refused(*tuned, "--gin=LIGHT_TUNE_RATE=-1")
     assert "the command sets it itself" in refused(*tuned, "--gin=LIGHT_TUNE_NAME='x'")
     assert "LIGHT_TUNE_EPOCHS is 'x'" in refused(*tuned, "--gin=LIGHT_TUNE_EPOCHS='x'")
     assert "--proper-nouns is -1" in refused("--proper-nouns=-1")
