@@ -69,14 +69,14 @@ FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and 
 
 # Any of these is the sign of a run, begun or done.
 _RUN_FILES = ("checkpoint_*", "log.txt")
-# Setting of a folder -> what writes there; what its config.gin contains: that of an evaluation has
-# its run's settings too.
+# Setting of a folder -> what writes there; a pattern in its config.gin: that of an evaluation has
+# its run's settings too, and T5X's gin files call the job `eval_script.evaluate`.
 _JOBS = {
     "MODEL_DIR": ("a run", "# Parameters for "),
-    "EVAL_OUTPUT_DIR": ("an evaluation", "# Parameters for eval.evaluate:"),
-    "INFER_OUTPUT_DIR": ("an inference", "# Parameters for infer.infer:"),
+    "EVAL_OUTPUT_DIR": ("an evaluation", r"# Parameters for (\w+\.)*evaluate:"),
+    "INFER_OUTPUT_DIR": ("an inference", r"# Parameters for (\w+\.)*infer:"),
 }
-# Others may have files of these names, and of config.gin; those of a job contain this.
+# Others may have files of these names, and of config.gin; a pattern in those of a job.
 _RECORDS = {"model-info.txt": " partition spec ", "vocabulary.json": '"copied_from"'}
 _LAUNCHER_LOGS = ("*.err", "*.log", "*.out")  # may be there before the run
 
@@ -118,8 +118,8 @@ def refuse_foreign(folder: str | Path, setting: str = "MODEL_DIR") -> None:
         )
 
 
-def _contains(record: Path, text: str) -> bool:
-    return record.is_file() and text in read_text(record)
+def _contains(record: Path, pattern: str) -> bool:
+    return record.is_file() and re.search(pattern, read_text(record)) is not None
 
 
 def digest_inputs(tasks: Sequence[CachedTask], vocabulary: Any, base: Any | None) -> str | None:

@@ -26,6 +26,7 @@ from ckl_jax.train import setup
 from ckl_jax.train.inputs import InferenceData
 from ckl_jax.train.opening import identity
 from ckl_jax.train.restore import RestoredModel, phase_from
+from ckl_jax.train.resume_check import refuse_foreign
 from tests.moved import move
 from tests.tiny import read_rows
 
@@ -377,6 +378,14 @@ def test_rows_of_nobody_are_kept_beside_those_of_evaluations(trained, tmp_path, 
         assert f"{mine} is of no evaluation; move it" in capsys.readouterr().err
         assert mine.read_text() == text
     assert evaluate(trained, EVAL_OUTPUT_DIR=out, **one) == 0  # writes over its own alone
+
+
+def test_t5x_names_of_the_jobs_are_known(tmp_path):
+    for setting, job in (("EVAL_OUTPUT_DIR", "evaluate"), ("INFER_OUTPUT_DIR", "infer")):
+        (tmp_path / "config.gin").write_text(f"\n# Parameters for {job}_script.{job}:\n# ====\n")
+        refuse_foreign(tmp_path, setting)
+    with pytest.raises(UserError, match="is not the folder of an evaluation"):
+        refuse_foreign(tmp_path, "EVAL_OUTPUT_DIR")
 
 
 def test_an_output_folder_without_a_name_is_refused(trained, tmp_path, monkeypatch, capsys):
