@@ -82,13 +82,13 @@ class Model:
         from ckl_jax.papers.lm_pub_quiz.settings import Scoring
 
         checks.settings(type(self).__name__, Scoring, settings)
-        self._source, self._tokenizer, self._options = model, tokenizer, settings
+        self.opened_from, self._options = (model, tokenizer), settings
 
     @functools.cached_property
     def _evaluator(self) -> "Evaluator":
         from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 
-        return Evaluator.from_model(self._source, self._tokenizer, **self._options)
+        return Evaluator.from_model(*self.opened_from, **self._options)
 
     @checks.typed
     def ask(self, text: str, *, length: int = 10, beams: int = 2) -> str:
@@ -129,15 +129,16 @@ class Model:
         from ckl_jax.data.facts.ckl_files import BLANK, normalize_blank
         from ckl_jax.data.facts.relational import Relation
 
-        if isinstance(answers, str):
-            known = "a list of two or more, or a relation, such as Dataset.from_name('BEAR')['P36']"
-            raise UserError(f"answers is {answers!r}; give {known}.")
         if isinstance(answers, Relation):
             statement, subject = answers.templates[0], question
             options, capitalize = list(answers.answer_labels), True
         else:
+            is_list = isinstance(answers, Iterable) and not isinstance(answers, str)
+            options, capitalize = list(answers) if is_list else [], False
+            if not is_list or not all(isinstance(option, str) for option in options):
+                known = "a list of texts, or a relation, such as Dataset.from_name('BEAR')['P36']"
+                raise UserError(f"answers is {answers!r}; give {known}.")
             statement, subject = normalize_blank(question, "rank()").replace(BLANK, "[Y]"), ""
-            options, capitalize = list(answers) if isinstance(answers, Iterable) else [], False
         if len(options) < 2:
             raise UserError("Give a list of two answers or more to choose from, or a relation.")
         sums = self._evaluator.evaluate_item(statement, options, subject, capitalize=capitalize)
@@ -145,8 +146,9 @@ class Model:
         return table.sort_values("log_prob", ascending=False, ignore_index=True, kind="stable")
 
     def __repr__(self) -> str:
-        live = hasattr(self._source, "save_pretrained")
-        return f"Model({type(self._source).__name__ if live else repr(str(self._source))})"
+        source, _ = self.opened_from
+        live = hasattr(source, "save_pretrained")
+        return f"Model({type(source).__name__ if live else repr(str(source))})"
 
 
 class Run(Model):

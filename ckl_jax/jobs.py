@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ckl_jax import checks
-from ckl_jax.api import Folder, Model, Run, Staleness, Update, Updates
+from ckl_jax.api import Folder, Run, Staleness, Update, Updates
 from ckl_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ def probe(
 
     chosen = (templates,) if isinstance(templates, int) else templates and tuple(templates)
     options = checks.settings("probe", job.Settings, {**settings, "templates": chosen})
-    if isinstance(model, Model):
-        model, tokenizer = model._source, tokenizer or model._tokenizer
     data = dataset if isinstance(dataset, Dataset) else Dataset.from_path(dataset)
     with ProgressLine() as line:
         show = lambda code, done, whole: line(done + 1, whole, f"relations: {code}")  # noqa: E731

@@ -276,6 +276,13 @@ def test_a_model_ranks_as_it_scores(llama):
             model.rank(question, answers)
     with pytest.raises(ckl.UserError, match=r"answers is 'P36'; give .* Dataset.from_name"):
         model.rank("Malta", "P36")
+    with pytest.raises(ckl.UserError, match=r"answers is \[1, 2\]; give a list of texts"):
+        model.rank("is ____", [1, 2])
+    assert (
+        ckl.Evaluator.from_model(model).scorer.model.config == model._evaluator.scorer.model.config
+    )
+    with pytest.raises(ckl.UserError, match="model is 'None'; give a folder, a name or a live"):
+        ckl.Model(None).log_prob("a b")
     with pytest.raises(ckl.UserError, match="text of log_prob"):
         model.log_prob(["a b"])
     facts = (Instance("Q1", "Rome", 0),)

@@ -352,13 +352,15 @@ def draw_balance(ax: Any, table: Mapping[str, Any]) -> None:
 
 _COSTS = {
     "flops": (1e12, "matrix products of the training (TFLOP)"),
-    "added": (1e6, "parameters added (millions)"),
+    "added": (1, "parameters added"),
 }
 
 
 @png
 def plot_cost(table: Mapping[str, Any]):
     """Forgetting against the FLOPs of the training and the number of added parameters."""
+    from matplotlib.ticker import EngFormatter
+
     rows = _with_fuar(table)
     known = [name for name in _COSTS if any(row[name] for _, row in rows)]
     if not known:
@@ -371,7 +373,10 @@ def plot_cost(table: Mapping[str, Any]):
                 at = row[name] / unit, row["fuar"]["lost"]
                 ax.plot(*at, ls="", ms=9, **look(row["key"], i), label=row["label"])
         ax.set(xlabel=title, ylabel="forgotten (points)")
-        ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+        high = ax.dataLim.x1
+        ax.set_xlim(-0.05 * high, 1.05 * high)
+        ax.locator_params(axis="x", nbins=5)
+        ax.xaxis.set_major_formatter(EngFormatter(sep="") if name == "added" else "{x:g}")
     legend(figure, axes[:1], beside=True)
     return figure
 

@@ -43,20 +43,26 @@ def table_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from bounded(file, rows)
 
 
+def require_format(fmt: str) -> None:
+    """Raises `UserError` for a format that there is not, or whose package is not installed."""
+    checks.require_choice(("jsonl", "parquet"), fmt=fmt)
+    if fmt == "parquet":
+        with if_missing("Parquet needs the package 'pyarrow': pip install 'ckl-jax[parquet]'."):
+            import pyarrow  # noqa: F401
+
+
 def write_table(stem: Path, rows: Iterable[dict[str, Any]], fmt: str = "jsonl") -> None:
     """Writes rows to `<stem>.jsonl`, non-ASCII escaped, or to `<stem>.parquet`; atomically.
 
     Raises:
-      UserError: the format is neither, or pyarrow is not installed.
+      UserError: see `require_format`.
     """
-    checks.require_choice(("jsonl", "parquet"), fmt=fmt)
+    require_format(fmt)
     file = stem.with_name(f"{stem.name}.{fmt}")
     if fmt == "parquet":
-        with if_missing(
-            f"{file}: Parquet needs the package 'pyarrow': pip install 'ckl-jax[parquet]'."
-        ):
-            import pyarrow
-            from pyarrow import parquet
+        import pyarrow
+        from pyarrow import parquet
+
         with atomic_write(file, "wb") as f:
             parquet.write_table(pyarrow.Table.from_pylist(list(rows)), f)
         return

@@ -38,14 +38,17 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
     """Opens a model.
 
     Args:
-      model: a Hugging Face folder or name, a MODEL_DIR, a checkpoint in one, or a live model of
-        transformers or PEFT, whose weights are copied as they are now, adapters merged.
+      model: a Hugging Face folder or name, a MODEL_DIR, a checkpoint in one, a live model of
+        transformers or PEFT, whose weights are copied as they are now, adapters merged, or what has
+        these and their tokenizer as `opened_from`, such as a `Run`.
       tokenizer: of a live model: one of transformers, or its folder or name.
 
     Raises:
       UserError: it is none of these, of a kind that does not rank, a live model without tokenizer,
         a tokenizer for a folder, or a setting is not for its kind.
     """
+    model, own = getattr(model, "opened_from", (model, None))
+    tokenizer = own if tokenizer is None else tokenizer
     if hasattr(model, "save_pretrained"):
         with saved(model, _tokenizer(tokenizer)) as folder:
             kind = type(model).__name__
@@ -54,6 +57,10 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
             except UserError as e:  # which names files that are gone
                 raise UserError(str(e).replace(str(folder), kind)) from e
             return dataclasses.replace(opened, name=getattr(model, "name_or_path", "") or kind)
+    if not isinstance(model, str | os.PathLike):
+        raise UserError(
+            f"model is {str(model)[:40]!r}; give a folder, a name or a live model of transformers."
+        )
     if tokenizer is not None:
         raise UserError(f"tokenizer is of a live model; {model} has its own: leave it out.")
     folder = folder_of(str(model))

@@ -20,6 +20,7 @@ import numpy as np
 from ckl_jax import __version__, checks
 from ckl_jax.data.facts.relational import Dataset, Relation
 from ckl_jax.data.facts.statements import Statement, fill, statements
+from ckl_jax.data.facts.tables import require_format
 from ckl_jax.data.text.documents import encodable
 from ckl_jax.errors import UserError, is_out_of_memory
 from ckl_jax.files import os_errors
@@ -130,6 +131,7 @@ class Evaluator:
             `save_path` holds results of other settings or of another model.
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
+        require_format(fmt)
         checks.require_int(subsample=subsample)
         metrics = named(metric)
         own = [m for m in metrics.values() if callable(m)]  # which may do otherwise by now

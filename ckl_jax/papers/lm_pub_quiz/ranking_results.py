@@ -466,6 +466,9 @@ class DatasetResults:
         return f"<p>{escape(repr(self))}</p>{table}"
 
     def __getitem__(self, code: str) -> RelationResult:
+        if code not in self.relations:
+            known = nearest(str(code), self.relations) or f" They have {', '.join(self.relations)}."
+            raise UserError(f"The results of {self.name} have no relation {code!r}.{known}")
         return self.relations[code]
 
     def __iter__(self) -> Iterator[RelationResult]:

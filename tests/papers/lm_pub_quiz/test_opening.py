@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -149,6 +150,15 @@ def test_parquet_comes_back_as_it_was(dataset, evaluator, tmp_path):
     )
     with pytest.raises(ckl.UserError, match="fmt is 'csv'; choose from jsonl, parquet"):
         results.save(tmp_path / "b", fmt="csv")
+    with pytest.raises(ckl.UserError, match="have no relation 0. They have P1, P2."):
+        results[0]
+
+
+def test_parquet_without_its_package_is_refused_first(dataset, evaluator, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ckl.UserError, match="Parquet needs the package 'pyarrow'"):
+        evaluator.evaluate_dataset(dataset, 0, save_path=tmp_path / "a", fmt="parquet")
+    assert not (tmp_path / "a").exists()
 
 
 def test_results_and_datasets_are_shown_shortly(dataset, evaluator, monkeypatch, tmp_path):
