@@ -66,9 +66,14 @@
   const safe = (value) => (/^[=+@-]/.test(value) && Number.isNaN(number(value)) ? `'${value}` : value);
   const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 
+  // What stands below a cell's text, such as an interval or a state, is a column of its own.
   function save(name, heads, rows) {
-    const lines = [heads.map((head) => quoted(head.textContent)),
-      ...rows.filter((row) => !row.hidden).map((row) => [...row.cells].map((c) => quoted(safe(whole(c)))))];
+    const below = (cell) => cell.querySelector(".below")?.textContent.trim() ?? "";
+    const two = heads.map((_, column) => rows.some((row) => below(row.cells[column])));
+    const lines = [heads.flatMap(({ textContent: head }, column) =>
+      [head, `${head} (below)`].slice(0, two[column] ? 2 : 1).map(quoted)),
+      ...rows.filter((row) => !row.hidden).map((row) => [...row.cells].flatMap((cell, column) =>
+        (two[column] ? [text(cell), below(cell)] : [whole(cell)]).map((value) => quoted(safe(value)))))];
     const link = make("a", { download: name });
     link.href = URL.createObjectURL(new Blob([lines.join("\n"), "\n"], { type: "text/csv" }));
     link.click();

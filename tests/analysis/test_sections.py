@@ -119,7 +119,7 @@ def test_tables_are_sorted_searched_filtered_and_saved(tmp_path):
         browser.click(".bar button")
         saved = browser.downloads / "facts-1.csv"
         browser.wait("new Promise((done) => setTimeout(() => done(true), 500))")
-        assert saved.read_text() == "question,count,state\n'=1+1,28 x,kept\n"
+        assert saved.read_text() == "question,count,count (below),state\n'=1+1,28,x,kept\n"
         assert browser.errors() == [] and browser.requests() == []
     finally:
         browser.close()
