@@ -88,7 +88,7 @@ CASES: dict[str, tuple[str, Callable, Callable, str]] = {
 
 
 def write_documents(path: Path, gigabytes: float) -> None:
-    """Dated documents of random words in JSONL: no sentence is there twice."""
+    """Dated documents of random words in JSONL: hardly a sentence is there twice."""
     draw = random.Random(0)
     letters = "aeioubcdfghklmnprstvw"
     words = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(20_000)]
