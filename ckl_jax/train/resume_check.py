@@ -78,7 +78,7 @@ _JOBS = {
 }
 # Others may have files of these names, and of config.gin; a pattern in those of a job.
 _RECORDS = {"model-info.txt": " partition spec ", "vocabulary.json": '"copied_from"'}
-_LAUNCHER_LOGS = ("*.err", "*.log", "*.out")  # may be there before the run
+_LAUNCHER_LOGS = ("*.err", "*.log", "*.out", "log.txt")  # may be there before the job
 
 
 def refuse_foreign(folder: str | Path, setting: str = "MODEL_DIR") -> None:

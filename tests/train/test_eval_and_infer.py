@@ -386,6 +386,8 @@ def test_t5x_names_of_the_jobs_are_known(tmp_path):
         refuse_foreign(tmp_path, setting)
     with pytest.raises(UserError, match="is not the folder of an evaluation"):
         refuse_foreign(tmp_path, "EVAL_OUTPUT_DIR")
+    (tmp_path / "config.gin").rename(tmp_path / "log.txt")  # of a study that starts the job
+    refuse_foreign(tmp_path, "EVAL_OUTPUT_DIR")
 
 
 def test_an_output_folder_without_a_name_is_refused(trained, tmp_path, monkeypatch, capsys):
