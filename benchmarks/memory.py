@@ -14,6 +14,7 @@ import argparse
 import bz2
 import contextlib
 import gzip
+import itertools
 import json
 import os
 import random
@@ -94,13 +95,13 @@ def write_documents(path: Path, gigabytes: float) -> None:
     words = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(20_000)]
     phrases = [" ".join(draw.choices(words, k=6)) for _ in range(50_000)]
     with path.open("w") as f:
-        written = 0
-        while f.tell() < gigabytes * 1e9:
-            for i in range(written, written + 1000):
-                said = (f"{' '.join(draw.choices(phrases, k=3))}.".capitalize() for _ in range(12))
-                date = f"2024-{i % 12 + 1:02}-{i % 28 + 1:02}"
-                f.write(json.dumps({"id": str(i), "date": date, "text": " ".join(said)}) + "\n")
-            written += 1000
+        size = 0
+        for i in itertools.count():
+            said = (f"{' '.join(draw.choices(phrases, k=3))}.".capitalize() for _ in range(12))
+            date = f"2024-{i % 12 + 1:02}-{i % 28 + 1:02}"
+            size += f.write(json.dumps({"id": str(i), "date": date, "text": " ".join(said)}) + "\n")
+            if size >= gigabytes * 1e9:
+                break
 
 
 def run(command: str, path: Path, out: Path) -> tuple[int, str, float]:

@@ -76,6 +76,9 @@ class Model:
       model: a Hugging Face folder or name, a MODEL_DIR, or a live model of transformers.
       tokenizer: of a live model: one of transformers, or its folder or name.
       **settings: such as `bos`, `dtype` or `batch_size` (`papers.lm_pub_quiz.settings.Scoring`).
+
+    Attributes:
+      opened_from: `model` and `tokenizer`, by which `probe` and `Evaluator` open it too.
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, **settings: Any):

@@ -1,13 +1,19 @@
 """Stand-ins for command lines of clouds and clusters: they record calls and play back answers."""
 
+import contextlib
 import dataclasses
 import os
 import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tpu_scripts"
+WHERE = ("--name=pod", "--zone=us-central2-b", "--project=mine")
+FULL = (*WHERE, "--type=v4-32")
+TRAIN = ("--", "t5x", "train", "--gin.MODEL_DIR='gs://b/it''s'", "--gin.EPOCHS=2")
 _OWN = ("TPU_", "SLURM_", "JAX_", "CUDA_")  # what the scripts read, or their children
 
 # One line a call, arguments apart by \x1f. `describe` and `ssh` answer with the next line of a
@@ -166,3 +172,62 @@ class Cloud:
     def did(self):
         """The calls that change something: "create", "delete", "scp", "ssh"."""
         return [call[1] for call in self.calls() if call[1] != "describe"]
+
+
+@dataclasses.dataclass
+class Host:
+    """A host of a pod: a home folder with a `t5x` that is this script."""
+
+    home: Path
+    script: str
+
+    def __post_init__(self):
+        (self.home / "ckl_env" / "bin").mkdir(parents=True)
+        t5x = self.home / "ckl_env" / "bin" / "t5x"
+        t5x.write_text(f"#!/bin/bash\n{self.script}\n")
+        t5x.chmod(0o755)
+
+    def start(self, command):
+        env = {"HOME": str(self.home), "PATH": "/usr/bin:/bin"}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        # A connection that is lost takes its whole group with it.
+        return subprocess.Popen(
+            ["bash", "-c", command], env=env, text=True, start_new_session=True, **pipes
+        )
+
+    def run(self, command):
+        process = self.start(command)
+        out, _ = process.communicate(timeout=30)
+        return process.returncode, out
+
+
+def runs(cloud):
+    """What the hosts were told that starts a command or attaches to it."""
+    return [call[4] for call in cloud.calls() if call[1] == "ssh" and "setsid" in call[4]]
+
+
+def interrupt(process):
+    """Presses Ctrl-C until it ends: bash loses 1 in 300 that come while it starts a program."""
+    for _ in range(6):
+        if process.poll() is not None:
+            break
+        os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+
+
+def rest(process):
+    """What it still prints, on both streams; `communicate` would lose what `readline` has read."""
+    killer = threading.Timer(30, os.killpg, (process.pid, signal.SIGKILL))
+    killer.start()
+    out, err = process.stdout.read(), process.stderr.read()
+    process.wait()
+    killer.cancel()
+    return out, err
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
