@@ -1,8 +1,9 @@
 """Training steps on the accelerator at hand: tokens a second, share of its matrix peak, memory.
 
 Run it as `python -m benchmarks.accelerator`. Each contestant has a process of its own, one after
-the other in one call, so that none shares memory with another: our step under several methods,
-and transformers' T5 in PyTorch, compiled. Both compute in bfloat16 and keep float32 parameters.
+the other in one call, so that none shares memory with another: our step under several methods, and
+transformers' T5 or Llama in PyTorch, its layers and loss compiled, with fused optimizers and, of a
+Llama, flash attention. Both compute in bfloat16 and keep float32 parameters.
 
 FLOPs of a step: plain training by the formula of `Shape.matmul_flops` (2 m n k for a product, three
 times forward, attention over its whole square), a method by XLA's count of its own program before
@@ -19,9 +20,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import measure
-from benchmarks.contestants import SMALL, Ours, Shape, torch_step
+from benchmarks import contestants, llama_step, measure
+from benchmarks.contestants import SMALL, Ours, Shape
+from benchmarks.llama_step import LlamaShape
 from benchmarks.methods import make_methods
+from ckl_jax.methods.method import Method
 
 LARGE = Shape(
     emb_dim=1024,
@@ -50,9 +53,23 @@ SHAPES = {
     # The published records' lengths: 512 tokens in, 128 out.
     "large_512": dataclasses.replace(LARGE, batch=64, inputs=512, targets=128),
     "base_512": dataclasses.replace(BASE, batch=128, inputs=512, targets=128),
+    # Llama 3.2 1B.
+    "llama_1b": LlamaShape(
+        vocab_size=128256,
+        emb_dim=2048,
+        num_heads=32,
+        num_kv_heads=8,
+        mlp_dim=8192,
+        num_layers=16,
+        logits_via_embedding=True,
+        batch=4,
+        length=2048,
+    ),
     # For a trial of this script where there is no accelerator.
     "trial": Shape(512, 32, 2, 16, 64, 6, 2, 4, 16, 8),
+    "llama_trial": llama_step.SHAPES["trial"],
 }
+TRIALS = ("trial", "llama_trial")
 METHODS = ("vanilla", "lora", "k_adapter_k2", "modular")
 
 
@@ -71,33 +88,49 @@ def seconds_per_step(step: Callable[[], Any], finish: Callable[[Any], Any], step
     return runs
 
 
-def run_ours(shape: Shape, method: str, steps: int, remat: str) -> dict[str, Any]:
+def methods_of(shape: Any) -> dict[str, Method]:
+    """The methods that are measured on a shape, by name."""
+    made = llama_step.methods() if isinstance(shape, LlamaShape) else make_methods(shape)
+    return {name: made[name] for name in METHODS if name in made}
+
+
+def run_ours(shape: Any, method: str, args: argparse.Namespace) -> dict[str, Any]:
     """Our step under a method."""
     import jax
     import jax.numpy as jnp
 
-    ours = Ours(shape, make_methods(shape)[method], dtype=jnp.bfloat16, remat_policy=remat)
+    changes = {"remat_policy": args.remat, "scan_layers": args.scan}
+    started = time.perf_counter()
+    ours = Ours(shape, methods_of(shape)[method], dtype=jnp.bfloat16, **changes)
+    compiling = time.perf_counter() - started
 
     def step() -> Any:
         ours.state, metrics = ours.compiled(ours.state, ours.frozen, ours.batch, ours.key)
         return metrics["loss"]
 
-    runs = seconds_per_step(step, lambda loss: loss.block_until_ready(), steps)
+    runs = seconds_per_step(step, lambda loss: loss.block_until_ready(), args.steps)
     memory = jax.local_devices()[0].memory_stats() or {}
     flops = shape.matmul_flops() if method == "vanilla" else ours.report["flops"]
     return {
         "seconds": runs,
         "flops": flops,
         "peak_bytes": memory.get("peak_bytes_in_use", ours.report["peak_bytes"]),
+        "compile_seconds": round(compiling, 1),
     }
 
 
-def run_torch(shape: Shape, steps: int) -> dict[str, Any]:
-    """The step of transformers in PyTorch, under autocast and, on a GPU, compiled."""
+def run_torch(shape: Any, steps: int) -> dict[str, Any]:
+    """The step of transformers in PyTorch, under autocast and, on a GPU, compiled by layers."""
     import torch
 
     cuda = torch.cuda.is_available()
-    step = torch_step(shape, torch.get_num_threads(), "cuda" if cuda else "cpu", bfloat16=True)
+    torch.set_float32_matmul_precision("high")
+    settings = (torch.get_num_threads(), "cuda" if cuda else "cpu", True)
+    if isinstance(shape, LlamaShape):
+        cores, *rest = settings
+        step = llama_step.torch_step(shape, cores, False, *rest)
+    else:
+        step = contestants.torch_step(shape, *settings)
     runs = seconds_per_step(step, float, steps)
     peak = torch.cuda.max_memory_allocated() if cuda else None
     return {"seconds": runs, "flops": shape.matmul_flops(), "peak_bytes": peak}
@@ -123,10 +156,10 @@ def run_one(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measures one contestant in this process."""
     shape = SHAPES[args.shape]
     if name == "gemm":
-        return run_gemm(256 if args.shape == "trial" else 8192)
+        return run_gemm(256 if args.shape in TRIALS else 8192)
     if name == "torch":
         return run_torch(shape, args.steps)
-    return run_ours(shape, name, args.steps, args.remat)
+    return run_ours(shape, name, args)
 
 
 def in_process(name: str, argv: list[str]) -> dict[str, Any]:
@@ -138,11 +171,13 @@ def in_process(name: str, argv: list[str]) -> dict[str, Any]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def add_figures(entry: dict[str, Any], shape: Shape, peak: float, base: float | None) -> None:
+def add_figures(entry: dict[str, Any], shape: Any, peak: float, base: float | None) -> None:
     """Adds to a contestant's measurements what they amount to."""
     seconds = statistics.median(entry["seconds"])
+    is_llama = isinstance(shape, LlamaShape)
+    length = shape.length if is_llama else shape.inputs + shape.targets
     entry["sequences_per_second"] = round(shape.batch / seconds, 2)
-    entry["tokens_per_second"] = round(shape.batch * (shape.inputs + shape.targets) / seconds)
+    entry["tokens_per_second"] = round(shape.batch * length / seconds)
     entry["share_of_peak"] = round(entry["flops"] / seconds / peak, 3)
     if base:
         entry["times_torch"] = round(base / seconds, 3)
@@ -151,22 +186,25 @@ def add_figures(entry: dict[str, Any], shape: Shape, peak: float, base: float | 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shape", choices=SHAPES, default="large")
-    parser.add_argument("--methods", choices=METHODS, nargs="*", default=list(METHODS))
+    parser.add_argument("--methods", choices=METHODS, nargs="*", help="all of the shape's")
     parser.add_argument("--peer", choices=("torch", "none"), default="torch")
     parser.add_argument("--steps", type=int, default=10, help="of each of three runs")
     parser.add_argument("--remat", choices=("none", "minimal", "full"), default="none")
+    parser.add_argument("--scan", action="store_true", help="compile one layer, not all")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only:
         print(json.dumps(run_one(args.only, args)))
         return
     argv = ["--shape", args.shape, "--steps", str(args.steps), "--remat", args.remat]
+    argv += ["--scan"] if args.scan else []
     gemm = in_process("gemm", argv)
     if "error" in gemm:
         sys.exit(f"The matrix product failed: {gemm['error']}")
-    names = [*(["torch"] if args.peer == "torch" else []), *args.methods]
-    found = {name: in_process(name, argv) for name in names}
     shape, peak = SHAPES[args.shape], gemm["flops_per_second"]
+    methods = methods_of(shape) if args.methods is None else args.methods
+    names = [*(["torch"] if args.peer == "torch" else []), *methods]
+    found = {name: in_process(name, argv) for name in names}
     torch_runs = found.get("torch", {}).get("seconds")
     base = statistics.median(torch_runs) if torch_runs else None
     print(f"peak of bfloat16 products: {peak / 1e12:.1f} TFLOP/s on {gemm['machine']['device']}")
@@ -181,7 +219,7 @@ def main() -> None:
             f"{entry['sequences_per_second']:8.1f} sequences/s  {entry['share_of_peak']:5.2f} of "
             f"peak  {(memory or 0) / 2**30:6.1f} GiB  {entry.get('times_torch', 0):5.2f} x PyTorch"
         )
-    if args.shape == "trial":  # its figures mean nothing
+    if args.shape in TRIALS:  # its figures mean nothing
         return
     result = {"shape": vars(shape) | {"name": args.shape}, "gemm": gemm, "steps": found}
     print(f"{measure.save(f'accelerator_{args.shape}', result).name} written")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.contestants import CLIP_NORM, LEARNING_RATE, Ours
+from benchmarks.contestants import LEARNING_RATE, Ours, torch_training
 from ckl_jax.methods.lora import lora
-from ckl_jax.methods.method import vanilla
+from ckl_jax.methods.method import Method, vanilla
 
 RANK = 8
 TARGETS = {"query": "q_proj", "value": "v_proj"}
@@ -32,6 +32,7 @@ class LlamaShape:
     head_dim: int = 64
     mlp_dim: int = 2048
     num_layers: int = 8
+    logits_via_embedding: bool = False
     batch: int = 4
     length: int = 256
 
@@ -58,6 +59,14 @@ class LlamaShape:
 
         return adamw
 
+    def matmul_flops(self) -> int:
+        """As `contestants.Shape.matmul_flops`: attention counts the whole [T, T] square."""
+        d, width, length = self.emb_dim, self.num_heads * self.head_dim, self.length
+        kv = self.num_kv_heads * self.head_dim
+        per_token = self.num_layers * (2 * d * (width + kv) + 3 * d * self.mlp_dim)
+        per_token += d * self.vocab_size + self.num_layers * 2 * length * width
+        return 6 * self.batch * length * per_token
+
 
 SHAPES = {
     "100m": LlamaShape(),
@@ -67,10 +76,16 @@ SHAPES = {
 }
 
 
-def torch_step(shape: LlamaShape, cores: int, adapted: bool) -> Callable[[], float]:
-    """The step of transformers' LlamaForCausalLM, with `adapted` under PEFT's LoRA."""
+def torch_step(
+    shape: LlamaShape, cores: int, adapted: bool, device: str = "cpu", bfloat16: bool = False
+) -> Callable[[], Any]:
+    """The step of transformers' LlamaForCausalLM, with `adapted` under PEFT's LoRA.
+
+    See `contestants.torch_training`.
+    """
     import torch
     import transformers
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
     torch.set_num_threads(cores)
     config = transformers.LlamaConfig(
@@ -82,40 +97,32 @@ def torch_step(shape: LlamaShape, cores: int, adapted: bool) -> Callable[[], flo
         num_key_value_heads=shape.num_kv_heads,
         head_dim=shape.head_dim,
         max_position_embeddings=shape.length,
+        tie_word_embeddings=shape.logits_via_embedding,
         use_cache=False,
     )
-    model = transformers.LlamaForCausalLM(config)
+    with torch.device(device):  # where its weights are drawn, too
+        model = transformers.LlamaForCausalLM(config).train()
     if adapted:
         import peft
 
         settings = peft.LoraConfig(r=RANK, target_modules=list(TARGETS.values()))
         model = peft.get_peft_model(model, settings)
-    model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=LEARNING_RATE)
-    batch = shape.tokens()
-    inputs, labels = (
-        torch.from_numpy(batch[f"decoder_{name}_tokens"]).long() for name in ("input", "target")
-    )
+    optimizer = torch.optim.AdamW(trained, lr=LEARNING_RATE, fused=device == "cuda")
+    layers = [m for m in model.modules() if isinstance(m, LlamaDecoderLayer)]
+    return torch_training(model, layers, optimizer, shape.tokens(), device, bfloat16)
 
-    def step() -> float:
-        optimizer.zero_grad(set_to_none=True)
-        # `shift_labels`: as given, not shifted once more.
-        loss = model(input_ids=inputs, labels=labels, shift_labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, CLIP_NORM)
-        optimizer.step()
-        return loss.item()
 
-    return step
+def methods() -> dict[str, Method]:
+    """The updates that are compared, by name."""
+    return {"vanilla": vanilla(), "lora": lora(rank=RANK, targets=tuple(TARGETS), trunk=())}
 
 
 def run(shape: str, rounds: int, cores: int) -> dict:
     """Measures both updates of both; see `measure.take_turns`."""
     size = SHAPES[shape]
-    methods = {"full": vanilla(), "lora": lora(rank=RANK, targets=tuple(TARGETS), trunk=())}
     found = {}
-    for name, method in methods.items():
+    for name, method in methods().items():
         contestants = {"ours": Ours(size, method), "torch": torch_step(size, cores, name == "lora")}
         found[name] = measure.take_turns(contestants, rounds)
         measure.add_ratios(found[name], "torch")
@@ -130,10 +137,10 @@ def main() -> None:
     args = parser.parse_args()
     measure.use_cores(args.cores)
     result = run(args.shape, args.steps, args.cores)
-    for update in ("full", "lora"):
+    for update in methods():
         for name, entry in result[update].items():
             seconds, ratio = entry["cpu_seconds"], entry["ratio"]
-            print(f"{update:5} {name:6} {seconds:8.3f} CPU s  {ratio:6.3f} of torch's")
+            print(f"{update:7} {name:6} {seconds:8.3f} CPU s  {ratio:6.3f} of torch's")
     print(f"{measure.save(f'llama_step_{args.shape}', result).name} written")
 
 

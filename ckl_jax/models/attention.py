@@ -1,7 +1,7 @@
 """Dot-product attention: as products, a block of queries at a time, or by a device's kernel."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ Array = jax.Array
 Biases = Array | tuple[Array, ...] | RowMask | None
 
 IMPLEMENTATIONS = ("auto", "xla", "cudnn", "splash")
+MASKED = -1e10  # bias of what is not seen: finite, so that a row without keys stays finite
 _BLOCK = 512  # queries at a time, of rows that are twice as long or longer
 
 
@@ -49,7 +50,7 @@ def attend(
       key: [B, S, K, H]; K divides N, and N / K neighbouring queries share a key (grouped queries).
       value: [B, S, K, H].
       bias: added to the logits, of `join`: broadcastable to [B, N, T, S], several such, or None; or
-        a mask for splash attention, whose logits are float32.
+        a mask that a kernel computes: splash attention, whose logits are float32, or cuDNN's.
       dropout_rng: drops attention weights where given; all queries of an example share a mask.
       dropout_rate: fraction of the weights to drop.
       float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
@@ -70,10 +71,14 @@ def attend(
         rows, size, width, _ = value.shape
         mask = keep_mask(dropout_rng, dropout_rate, (rows, width, size), query.dtype)
         value = value * jnp.swapaxes(mask, 1, 2)[..., None]
-    if isinstance(bias, RowMask):
-        return splash(query, key, value, bias, softcap)
-    biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
     length = query.shape[1]
+    if isinstance(bias, RowMask) and platform() != "gpu":
+        return splash(query, key, value, bias, softcap)
+    if isinstance(bias, RowMask):
+        if _not_for_cudnn(query, key, float32_logits, softcap) is None:
+            return bias.by_window(_causal_cudnn, query, key, value)
+        bias = jnp.where(bias.seen(length), 0.0, MASKED)
+    biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
     if implementation == "cudnn" or (implementation != "xla" and platform() == "gpu"):
         reason = _not_for_cudnn(query, key, float32_logits, softcap)
         if reason is None:
@@ -107,6 +112,17 @@ def attend(
     # [count, B, _BLOCK, N, H]; one block after the other, whatever the compiler would like.
     parts = jnp.moveaxis(jax.lax.map(block, (cut(query, 1), own)), 0, 1)
     return parts.reshape(len(query), -1, *query.shape[2:])[:, :length]
+
+
+def _causal_cudnn(window: int | None) -> Callable[[Array, Array, Array], Array]:
+    """cuDNN's kernel for causal rows, which skips what is not seen."""
+    return functools.partial(
+        jax.nn.dot_product_attention,
+        scale=1.0,
+        is_causal=True,
+        local_window_size=None if window is None else (window - 1, 0),
+        implementation="cudnn",
+    )
 
 
 def _not_for_cudnn(

@@ -442,7 +442,7 @@ class Transformer(nn.Module):
             if decoder_positions is not None:
                 positions = decoder_positions
             keys, mask = positions, None
-            if decoder_causal_attention is None:
+            if decoder_causal_attention is None and not self.config.not_for_splash:
                 mask = row_mask(self.config.attention_impl, length, decoder_segment_ids, True)
             if mask is None:
                 mask = visible(length, decoder_segment_ids, decoder_causal_attention)

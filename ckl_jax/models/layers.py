@@ -18,6 +18,7 @@ method can change all projections of a model without a copy of it.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.linen import partitioning
 
-from ckl_jax.models.attention import Biases, attend
+from ckl_jax.models.attention import MASKED, Biases, attend
 from ckl_jax.models.log_probs import log_probs
 from ckl_jax.models.products import linear
 
@@ -39,8 +40,6 @@ Initializer = Callable[..., Array]
 # in bfloat16, which has 8 bits of precision.
 # T5X's default: standard deviation 1/sqrt(fan in).
 default_kernel_init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
-# Added to masked attention logits. Finite, so that a row with no key at all stays finite.
-MASKED = -1e10
 ATTENTION = ("query", "key", "value", "out")  # projections of an attention
 ACTIVATIONS = (
     "linear",
@@ -153,8 +152,9 @@ class Embed(nn.Module):
         has_rules = "lookup" in dict(partitioning.get_axis_rules())
         if has_rules:
             tokens = constrain(tokens, ("lookup", "length"))
-        # [B, T, D]
-        x = jnp.take(self.embedding.astype(self.dtype), tokens, axis=0)
+        # [B, T, D]. Cast afterwards: the gradient of a frequent token sums many terms, which would
+        # stop growing in bfloat16.
+        x = jnp.take(self.embedding, tokens, axis=0).astype(self.dtype)
         if has_rules:
             x = constrain(x, ("lookup", "length", "lookup_embed"))
         return constrain(x, ("batch", "length", "embed"))
@@ -231,6 +231,11 @@ def logits_of(
     return whole(module, x) if per_token is None else per_token.of(module, whole, x)
 
 
+# For functions that compute in float32: what the backward pass keeps of scanned layers is their
+# argument as it came. Layers that are not scanned are compiled to the same as before.
+kept_as_given = functools.partial(jax.checkpoint, prevent_cse=False)
+
+
 class RMSNorm(nn.Module):
     """T5's layer norm: no mean, no bias; the statistics are taken in float32.
 
@@ -250,10 +255,15 @@ class RMSNorm(nn.Module):
         scale = param("scale", init, (x.shape[-1],), (self.axis,))
         if self.plus_one:
             scale = 1.0 + scale
-        # Squares of bfloat16 activations lose too much; T5X takes them in float32 as well.
-        x = x.astype(jnp.float32)
-        variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        x = x * jax.lax.rsqrt(variance + self.epsilon)
+
+        @kept_as_given
+        def normed(x: Array) -> Array:
+            # Squares of bfloat16 activations lose too much; T5X takes them in float32 as well.
+            x = x.astype(jnp.float32)
+            variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+            return x * jax.lax.rsqrt(variance + self.epsilon)
+
+        x = normed(x)
         if self.scale_first:
             return (x * over_last_axis(scale, x)).astype(self.dtype)
         x = x.astype(self.dtype)
@@ -270,11 +280,16 @@ class LayerNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
-        # Two passes (mean, then squares of the differences): E[x^2] - E[x]^2 would cancel.
-        x = x.astype(jnp.float32)
-        x = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        x = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
+
+        @kept_as_given
+        def normed(x: Array) -> Array:
+            # Two passes (mean, then squares of the differences): E[x^2] - E[x]^2 would cancel.
+            x = x.astype(jnp.float32)
+            x = x - jnp.mean(x, axis=-1, keepdims=True)
+            variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+            return x * jax.lax.rsqrt(variance + self.epsilon)
+
+        x = normed(x).astype(self.dtype)
         x = x * over_last_axis(scale.astype(self.dtype), x)
         if not self.use_bias:
             return x

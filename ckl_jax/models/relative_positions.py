@@ -31,24 +31,42 @@ class RelativePositionBias(nn.Module):
             (self.num_heads, self.num_buckets),
             ("heads", "relpos_buckets"),
         )
-        # [T], or [1] while decoding.
-        positions = jnp.arange(query_length)
+
+        def of(distances: Array) -> Array:
+            """[N, ...], of key-minus-query distances [...]."""
+            buckets = relative_position_bucket(
+                distances, bidirectional, self.num_buckets, self.max_distance
+            )
+            # Cast afterwards: the gradient of a bucket is a sum of many terms.
+            return jnp.take(table, buckets, axis=1).astype(self.dtype)
+
         if decode:
             # One counter for the stack, beside those of the attentions: the bias is computed once
             # for all layers.
             ready = self.has_variable("cache", "cache_index")
             index = self.variable("cache", "cache_index", jnp.zeros, (), jnp.int32)
             if ready:
-                positions = index.value[None]
                 index.value = index.value + 1
-        buckets = relative_position_bucket(
-            jnp.arange(key_length)[None, :] - positions[:, None],
-            bidirectional,
-            self.num_buckets,
-            self.max_distance,
-        )
-        # [N, buckets] by [T, S] -> [1, N, T, S].
-        return jnp.take(table.astype(self.dtype), buckets, axis=1)[None]
+                return of(jnp.arange(key_length) - (index.value - 1))[None, :, None]
+        distances = jnp.arange(1 - query_length, key_length)
+        return along_diagonals(of(distances), query_length)[None]
+
+
+def along_diagonals(values: Array, rows: int) -> Array:
+    """Matrices that depend on the distance alone: values [N, T+S-1] -> [N, T, S].
+
+    Entry (t, s) is value s - t + T - 1. It is a view of T copies, each shifted by one, and not a
+    gather: the gradient of that adds T S terms one by one into a few places.
+
+    Args:
+      values: of the distances from 1 - T to S - 1.
+      rows: T.
+    """
+    heads, count = values.shape
+    copies = jnp.broadcast_to(jnp.pad(values, ((0, 0), (0, 1)))[:, None], (heads, rows, count + 1))
+    # Rows of one entry less: each begins one entry earlier in its copy.
+    shifted = copies.reshape(heads, -1)[:, rows - 1 : rows - 1 + rows * count]
+    return shifted.reshape(heads, rows, count)[:, :, : count + 1 - rows]
 
 
 def relative_position_bucket(

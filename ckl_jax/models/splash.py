@@ -49,15 +49,32 @@ class RowMask:
             return dataclasses.replace(self, windows=(self.windows[kind],))
         return dataclasses.replace(self, kind=kind)
 
+    def by_window(self, make: Callable[[int | None], Callable[..., Array]], *args: Any) -> Array:
+        """`make(window)(*args)`; a layer scanned over several types chooses when it runs."""
+        functions = [make(window) for window in self.windows]
+        return (
+            functions[0](*args)
+            if self.kind is None
+            else jax.lax.switch(self.kind, functions, *args)
+        )
+
+    def seen(self, length: int) -> Array:
+        """[1, 1, T, T], which position sees which of a causal row of one segment."""
+        away = jnp.arange(length)[:, None] - jnp.arange(length)[None]
+        limits = jnp.asarray([length if window is None else window for window in self.windows])
+        return ((away >= 0) & (away < limits[0 if self.kind is None else self.kind]))[None, None]
+
 
 def row_mask(
     implementation: str, length: int, segment_ids: Array | None, causal: bool
 ) -> RowMask | None:
-    """The mask of rows of T tokens if the kernel is to compute their attention, else None.
+    """The mask of rows of T tokens if a kernel may compute it, else None.
 
-    It is not where the setting is another, on devices other than TPUs, and for rows that are
-    shorter than its smallest block.
+    Splash attention is for TPUs, and rows that are no shorter than its smallest block. cuDNN's
+    kernel knows causal masks, of rows of one segment.
     """
+    if platform() == "gpu" and implementation in ("auto", "cudnn"):
+        return RowMask(None) if causal and segment_ids is None else None
     is_there = platform() == "tpu" or _INTERPRET
     if implementation != "splash" or length < _LANES or not is_there:
         return None
@@ -126,10 +143,9 @@ def _local(
     """`splash` of the rows and heads of one device."""
     _, length, heads, _ = query.shape
     make = functools.partial(_kernel, length, heads, mask.causal, softcap=softcap)
-    kernels = [make(window) for window in mask.windows]
     args = (*(jnp.swapaxes(x, 1, 2) for x in (query, key, value)), ids)
-    # One layer that is scanned over layers of several types chooses when it runs.
-    y = kernels[0](*args) if kind is None else jax.lax.switch(kind, kernels, *args)
+    # Its own `kind` is of the whole mesh; `kind` is this device's.
+    y = dataclasses.replace(mask, kind=kind).by_window(make, *args)
     return jnp.swapaxes(y, 1, 2)
 
 

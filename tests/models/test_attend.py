@@ -1,12 +1,14 @@
 """Attention is softmax(q k + bias) v, whatever the order in which it is computed."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.models import attention, layers
+from ckl_jax.models import attention, layers, splash
 from ckl_jax.models.attention import attend, join, keep_mask
 
 B, T, S, N, H = 2, 3, 5, 4, 6
@@ -93,10 +95,10 @@ def test_blocks_keep_long_rows_small():
 def test_cudnn_is_called_where_it_may_be(monkeypatch):
     calls = []
 
-    def stand_in(query, key, value, bias, *, scale, implementation):
+    def stand_in(*args, implementation, **given):
         calls.append(implementation)
-        with jax.numpy_dtype_promotion("standard"):
-            return real(query, key, value, bias, scale=scale, implementation="xla")
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return real(*args, **given, implementation="xla")
 
     real = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
@@ -120,3 +122,88 @@ def test_cudnn_is_called_where_it_may_be(monkeypatch):
         attend(query[:, :3], key, value, bias[:, :, :3], implementation="cudnn")
     attend(query[:, :1], key, value, bias[:, :, :1], implementation="cudnn")  # a decoding step
     assert calls == ["cudnn"]
+
+
+@pytest.mark.parametrize("windows, kind", [((None,), None), ((3,), None), ((None, 3), 1)])
+def test_causal_masks_are_the_kernels(windows, kind, monkeypatch):
+    """cuDNN's computes them where it takes the arguments; elsewhere they are a bias."""
+    masks = []
+
+    def stand_in(*args, implementation, **given):
+        masks.append(given)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return real(*args, **given, implementation="xla")
+
+    real = jax.nn.dot_product_attention
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    for module in (attention, splash):
+        monkeypatch.setattr(module, "platform", lambda: "gpu")
+    keys = jax.random.split(jax.random.key(0), 3)
+    query, key, value = (
+        jax.random.normal(k, (B, 8, n, 8)) for k, n in zip(keys, (N, 2, 2), strict=True)
+    )
+    row = splash.row_mask("auto", 8, None, True)
+    row = dataclasses.replace(row, windows=windows)
+    row = row.of_kind(jnp.asarray(kind)) if kind is not None else row
+    away = np.arange(8)[:, None] - np.arange(8)
+    window = windows[kind or 0] or 8
+    bias = layers.mask_to_bias(jnp.asarray((away >= 0) & (away < window)))[None, None]
+    wanted = attend(query, key, value, bias, implementation="xla")
+    half = [x.astype(jnp.bfloat16) for x in (query, key, value)]
+    np.testing.assert_allclose(attend(*half, row).astype(jnp.float32), wanted, atol=0.05)
+    assert len(masks) == len(windows) and all(given["is_causal"] for given in masks)
+    np.testing.assert_allclose(attend(query, key, value, row), wanted, atol=1e-5)  # float32
+    assert len(masks) == len(windows)
+    assert splash.row_mask("auto", 8, jnp.ones((B, 8)), True) is None  # packed rows
+    assert splash.row_mask("auto", 8, None, False) is None
+    assert splash.row_mask("xla", 8, None, True) is None
+
+
+CASES = {
+    # name: (queries, keys, heads, key heads, causal, window, padding, positions)
+    "T5's encoder": (128, 128, 4, 4, False, None, True, True),
+    "T5's decoder": (64, 64, 4, 4, True, None, True, True),
+    "cross-attention": (64, 128, 4, 4, False, None, True, False),
+    "grouped": (256, 256, 8, 2, True, None, False, False),
+    "window": (256, 256, 8, 2, True, 40, False, False),
+}
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="runs cuDNN: JAX_PLATFORMS=cuda")
+@pytest.mark.parametrize("name", CASES)
+def test_cudnn_comes_as_close_as_products(name):
+    """Outputs and gradients in bfloat16, of positions too, against products in float32."""
+    queries, keys, heads, groups, causal, window, padding, positions = CASES[name]
+    random = jax.random.split(jax.random.key(0), 5)
+    shapes = ((queries, heads), (keys, groups), (keys, groups), (queries, heads))
+    arrays = [
+        jax.random.normal(k, (B, t, n, 64)) for k, (t, n) in zip(random, shapes, strict=False)
+    ]
+    *given, cotangent = [arrays[0] / 8, *arrays[1:]]
+    away = jnp.arange(queries)[:, None] - jnp.arange(keys)[None]
+    seen = jnp.ones((1, 1, queries, keys), bool)
+    seen &= (away >= 0)[None, None] if causal else True
+    seen &= (away < window)[None, None] if window else True
+    if padding:
+        seen &= (jnp.arange(keys)[None] < jnp.asarray([keys, keys - 30])[:, None])[:, None, None]
+    if positions:
+        given.append(jax.random.normal(random[4], (1, heads, queries, keys)))
+    row = splash.row_mask("cudnn", queries, None, causal) if not padding else None
+    row = None if row is None else dataclasses.replace(row, windows=(window,))
+
+    def run(dtype, implementation):
+        def loss(query, key, value, *table):
+            args = [x.astype(dtype) for x in (query, key, value)]
+            bias = join(*table, layers.mask_to_bias(seen)) if implementation == "xla" else row
+            bias = join(*table, layers.mask_to_bias(seen)) if bias is None else bias
+            y = attend(*args, bias, implementation=implementation).astype(jnp.float32)
+            return (y * cotangent).sum()
+
+        # JAX's own code around the kernel promotes dtypes and ranks.
+        strict = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+        with jax.default_matmul_precision("highest"), strict[0], strict[1]:
+            return jax.jit(jax.grad(loss, argnums=tuple(range(len(given)))))(*given)
+
+    wanted = run(jnp.float32, "xla")
+    for found, right in zip(run(jnp.bfloat16, "cudnn"), wanted, strict=True):
+        assert np.linalg.norm(found - right) < 0.02 * np.linalg.norm(right)

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
+from ckl_jax.models import layers
 from ckl_jax.models.base import token_losses
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.models.relative_positions import relative_position_bucket
+from ckl_jax.models.relative_positions import (
+    RelativePositionBias,
+    along_diagonals,
+    relative_position_bucket,
+)
 from ckl_jax.models.t5 import T5Config, Transformer
 from ckl_jax.trees.paths import flatten
 from tests.helpers import TINY, TINY_V1_1, logits_of, param_shapes, random_batch, random_params
@@ -148,3 +153,25 @@ def test_unknown_normalising_factor_and_remat_policy_name_the_choices():
         EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor="TOKENS")
     with pytest.raises(UserError, match="minimal"):
         T5Config(vocab_size=8, remat_policy="some")
+
+
+@pytest.mark.parametrize("rows, columns", [(3, 5), (5, 3), (4, 4), (1, 6), (6, 1)])
+def test_diagonals_are_laid_out(rows, columns):
+    values = jnp.arange(2 * (rows + columns - 1)).reshape(2, -1)
+    away = np.arange(columns)[None] - np.arange(rows)[:, None]
+    np.testing.assert_array_equal(along_diagonals(values, rows), values[:, away + rows - 1])
+
+
+def test_gradients_of_frequent_tokens_and_buckets_do_not_stop_growing():
+    """A sum of ones in bfloat16, one by one, ends at 256."""
+    embed = layers.Embed(4, 2, jnp.bfloat16)
+    tokens = jnp.ones((2, 1000), jnp.int32)
+    positions = RelativePositionBias(8, 16, 2, jnp.bfloat16)
+    for module, args, wanted in ((embed, (tokens,), 2000), (positions, (64, 64, True), 1000)):
+        params = module.init(jax.random.key(0), *args)["params"]
+
+        def total(params, module=module, args=args):
+            return module.apply({"params": params}, *args).astype(jnp.float32).sum()
+
+        (gradient,) = jax.tree.leaves(jax.jit(jax.grad(total))(params))
+        assert gradient.max() >= wanted, gradient

@@ -158,4 +158,6 @@ def test_losses_and_perplexities_equal_transformers(theirs, facts, legacy):
 
 def test_a_model_with_an_encoder_is_refused(facts):
     with pytest.raises(UserError, match="decoder-only model, such as GPT-2, and not of a T5Config"):
-        FactProbes(files=(str(facts[0]),)).evaluator(model_of(TINY))
+        FactProbes(files=(str(facts[0]),)).evaluator(
+            model_of(TINY, input_vocabulary=facts[2], output_vocabulary=facts[2])
+        )
