@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.methods.method import Method, embedding
-from ckl_jax.models.layers import Dense, DenseFactory, over_last_axis, param
+from ckl_jax.models.layers import Dense, DenseFactory, param, scaled
 from ckl_jax.trees.paths import flatten, unflatten
 
 _MAGNITUDE = "lora_magnitude"
@@ -79,7 +79,7 @@ class LoraDense(Dense):
         magnitude = param(_MAGNITUDE, nn.initializers.ones, (self.features,), self.kernel_axes[1:])
         adapted = _adapted(flatten(self.variables["params"]), "", self.scale)
         norm = jax.lax.stop_gradient(jnp.linalg.norm(adapted, axis=0))
-        return y * over_last_axis((magnitude / norm).astype(y.dtype), y)
+        return scaled(y, magnitude / norm)
 
 
 def _adapted(flat: Mapping[str, jax.Array], prefix: str, scale: float) -> jax.Array:

@@ -35,7 +35,7 @@ class UpProjection(nn.Module):
 
         kernel = param("kernel", init, (x.shape[-1], self.features), ("mlp", "embed"))
         bias = param("bias", init, (self.features,), ("embed",))
-        return jnp.dot(x, kernel.astype(x.dtype)) + over_last_axis(bias.astype(x.dtype), x)
+        return jnp.dot(x, kernel.astype(x.dtype)) + over_last_axis(bias, x)
 
 
 class SecondEncoder(nn.Module):

@@ -65,8 +65,23 @@ def param(name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str,
 
 
 def over_last_axis(vector: Array, x: Array) -> Array:
-    """`vector` [D] in the rank of x [..., D]: arithmetic that names its broadcasting."""
-    return jnp.expand_dims(vector, range(x.ndim - 1))
+    """`vector` [D], float32, as x [..., D] in shape and dtype.
+
+    Cast after it is broadcast: its gradient is a sum over all positions, which would stop growing
+    in bfloat16.
+    """
+    return jnp.broadcast_to(jnp.expand_dims(vector, range(x.ndim - 1)), x.shape).astype(x.dtype)
+
+
+# For functions that compute in float32 or broadcast: what the backward pass keeps of scanned layers
+# is their arguments as they came. Layers that are not scanned are compiled to the same as before.
+kept_as_given = functools.partial(jax.checkpoint, prevent_cse=False)
+
+
+@kept_as_given
+def scaled(x: Array, factors: Array) -> Array:
+    """x [..., D] times `factors` [D], in the dtype of x."""
+    return x * over_last_axis(factors, x)
 
 
 def constrain(x: Array, axes: tuple[str | None, ...]) -> Array:
@@ -99,7 +114,7 @@ class Dense(nn.Module):
         if not self.use_bias:
             return y
         bias = param("bias", nn.initializers.zeros, (self.features,), self.kernel_axes[1:])
-        return y + over_last_axis(bias.astype(self.dtype), y)
+        return y + over_last_axis(bias, y)
 
     def product(self, x: Array) -> Array:
         """The map without the bias; a method's subclass may add to it."""
@@ -231,11 +246,6 @@ def logits_of(
     return whole(module, x) if per_token is None else per_token.of(module, whole, x)
 
 
-# For functions that compute in float32: what the backward pass keeps of scanned layers is their
-# argument as it came. Layers that are not scanned are compiled to the same as before.
-kept_as_given = functools.partial(jax.checkpoint, prevent_cse=False)
-
-
 class RMSNorm(nn.Module):
     """T5's layer norm: no mean, no bias; the statistics are taken in float32.
 
@@ -265,9 +275,8 @@ class RMSNorm(nn.Module):
 
         x = normed(x)
         if self.scale_first:
-            return (x * over_last_axis(scale, x)).astype(self.dtype)
-        x = x.astype(self.dtype)
-        return x * over_last_axis(scale.astype(self.dtype), x)
+            return scaled(x, scale).astype(self.dtype)
+        return scaled(x.astype(self.dtype), scale)
 
 
 class LayerNorm(nn.Module):
@@ -289,12 +298,11 @@ class LayerNorm(nn.Module):
             variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
             return x * jax.lax.rsqrt(variance + self.epsilon)
 
-        x = normed(x).astype(self.dtype)
-        x = x * over_last_axis(scale.astype(self.dtype), x)
+        x = scaled(normed(x).astype(self.dtype), scale)
         if not self.use_bias:
             return x
         bias = param("bias", nn.initializers.zeros, (x.shape[-1],), ("embed",))
-        return x + over_last_axis(bias.astype(self.dtype), x)
+        return x + over_last_axis(bias, x)
 
 
 class PositionEmbed(nn.Module):
@@ -314,7 +322,7 @@ class PositionEmbed(nn.Module):
             (self.num_embeddings, self.features),
             ("abspos_buckets", "embed"),
         )
-        return jnp.take(table.astype(self.dtype), positions.astype(jnp.int32), axis=0)
+        return jnp.take(table, positions.astype(jnp.int32), axis=0).astype(self.dtype)
 
 
 def dropout(rate: float, name: str | None = None) -> nn.Dropout:
@@ -331,7 +339,7 @@ class Bias(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         bias = param("bias", nn.initializers.zeros, (self.features,), (self.axis,))
-        return x + over_last_axis(bias.astype(x.dtype), x)
+        return x + over_last_axis(bias, x)
 
 
 def activate(name: str, x: Array) -> Array:

@@ -346,7 +346,7 @@ class TiedEmbed(layers.Embed):
 
     def attend(self, x: Array) -> Array:
         y = super().attend(x)
-        return y + layers.over_last_axis(self.bias.astype(y.dtype), y)
+        return y + layers.over_last_axis(self.bias, y)
 
     def log_probs(self, x: Array, positions: Array, targets: Array) -> Array:
         return super().log_probs(x, positions, targets, self.bias.astype(self.dtype))

@@ -162,16 +162,29 @@ def test_diagonals_are_laid_out(rows, columns):
     np.testing.assert_array_equal(along_diagonals(values, rows), values[:, away + rows - 1])
 
 
-def test_gradients_of_frequent_tokens_and_buckets_do_not_stop_growing():
-    """A sum of ones in bfloat16, one by one, ends at 256."""
-    embed = layers.Embed(4, 2, jnp.bfloat16)
-    tokens = jnp.ones((2, 1000), jnp.int32)
-    positions = RelativePositionBias(8, 16, 2, jnp.bfloat16)
-    for module, args, wanted in ((embed, (tokens,), 2000), (positions, (64, 64, True), 1000)):
-        params = module.init(jax.random.key(0), *args)["params"]
+HALF, WIDE = {"dtype": jnp.bfloat16}, jnp.full((20, 100, 4), 2.0, jnp.bfloat16)
+SUMMED = {
+    # name: (module, its arguments, the least that the largest gradient may be)
+    "embedding": (layers.Embed(4, 2, **HALF), (jnp.ones((2, 1000), jnp.int32),), 2000),
+    "learned positions": (layers.PositionEmbed(4, 2, **HALF), (jnp.ones((2, 1000)),), 2000),
+    "relative positions": (RelativePositionBias(8, 16, 2, **HALF), (64, 64, True), 1000),
+    "bias": (layers.Dense(4, ("embed", "mlp"), use_bias=True, **HALF), (WIDE,), 2000),
+    "bias of the output": (layers.Bias(4, "vocab"), (WIDE,), 2000),
+    "factors of a norm": (layers.RMSNorm(**HALF), (WIDE,), 2000),
+    "bias of a norm": (layers.LayerNorm(**HALF), (WIDE,), 2000),
+}
 
-        def total(params, module=module, args=args):
-            return module.apply({"params": params}, *args).astype(jnp.float32).sum()
 
-        (gradient,) = jax.tree.leaves(jax.jit(jax.grad(total))(params))
-        assert gradient.max() >= wanted, gradient
+@pytest.mark.parametrize("name", SUMMED)
+def test_gradients_that_sum_many_terms_do_not_stop_growing(name):
+    """In bfloat16, a sum of ones, one by one, ends at 256."""
+    module, args, least = SUMMED[name]
+    params = module.init(jax.random.key(0), *args)["params"]
+    params.pop("kernel", None)
+
+    def total(params):
+        variables = {"params": module.init(jax.random.key(0), *args)["params"] | params}
+        return module.apply(variables, *args).astype(jnp.float32).sum()
+
+    gradients = jax.tree.leaves(jax.jit(jax.grad(total))(params))
+    assert max(g.max() for g in gradients) >= least, gradients
