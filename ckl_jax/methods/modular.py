@@ -35,7 +35,8 @@ class UpProjection(nn.Module):
 
         kernel = param("kernel", init, (x.shape[-1], self.features), ("mlp", "embed"))
         bias = param("bias", init, (self.features,), ("embed",))
-        return jnp.dot(x, kernel.astype(x.dtype)) + over_last_axis(bias, x)
+        y = jnp.dot(x, kernel.astype(x.dtype))
+        return y + over_last_axis(bias, y)
 
 
 class SecondEncoder(nn.Module):
