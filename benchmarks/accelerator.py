@@ -125,12 +125,11 @@ def run_torch(shape: Any, steps: int) -> dict[str, Any]:
 
     cuda = torch.cuda.is_available()
     torch.set_float32_matmul_precision("high")
-    settings = (torch.get_num_threads(), "cuda" if cuda else "cpu", True)
+    cores, device = torch.get_num_threads(), "cuda" if cuda else "cpu"
     if isinstance(shape, LlamaShape):
-        cores, *rest = settings
-        step = llama_step.torch_step(shape, cores, False, *rest)
+        step = llama_step.torch_step(shape, cores, False, device, bfloat16=True)
     else:
-        step = contestants.torch_step(shape, *settings)
+        step = contestants.torch_step(shape, cores, device, bfloat16=True)
     runs = seconds_per_step(step, float, steps)
     peak = torch.cuda.max_memory_allocated() if cuda else None
     return {"seconds": runs, "flops": shape.matmul_flops(), "peak_bytes": peak}

@@ -72,9 +72,9 @@ def attend(
         mask = keep_mask(dropout_rng, dropout_rate, (rows, width, size), query.dtype)
         value = value * jnp.swapaxes(mask, 1, 2)[..., None]
     length = query.shape[1]
-    if isinstance(bias, RowMask) and platform() != "gpu":
-        return splash(query, key, value, bias, softcap)
     if isinstance(bias, RowMask):
+        if platform() != "gpu":
+            return splash(query, key, value, bias, softcap)
         if _not_for_cudnn(query, key, float32_logits, softcap) is None:
             return bias.by_window(_causal_cudnn, query, key, value)
         bias = jnp.where(bias.seen(length), 0.0, MASKED)

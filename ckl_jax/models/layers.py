@@ -74,7 +74,7 @@ def over_last_axis(vector: Array, x: Array) -> Array:
 
 
 # For functions that compute in float32 or broadcast: what the backward pass keeps of scanned layers
-# is their arguments as they came. Layers that are not scanned are compiled to the same as before.
+# is their arguments as they came. Without a scan the compiler keeps no more anyway.
 kept_as_given = functools.partial(jax.checkpoint, prevent_cse=False)
 
 

@@ -1,4 +1,7 @@
-"""Splash attention: JAX's kernel for TPUs, which skips the blocks of a row that a mask hides."""
+"""Splash attention: JAX's kernel for TPUs, which skips the blocks of a row that a mask hides.
+
+`RowMask` is what models give to it, and to cuDNN's kernel (see `attention`), in place of a bias.
+"""
 
 import dataclasses
 import functools
@@ -52,11 +55,9 @@ class RowMask:
     def by_window(self, make: Callable[[int | None], Callable[..., Array]], *args: Any) -> Array:
         """`make(window)(*args)`; a layer scanned over several types chooses when it runs."""
         functions = [make(window) for window in self.windows]
-        return (
-            functions[0](*args)
-            if self.kind is None
-            else jax.lax.switch(self.kind, functions, *args)
-        )
+        if self.kind is None:
+            return functions[0](*args)
+        return jax.lax.switch(self.kind, functions, *args)
 
     def seen(self, length: int) -> Array:
         """[1, 1, T, T], which position sees which of a causal row of one segment."""

@@ -92,23 +92,29 @@ def test_blocks_keep_long_rows_small():
     assert compiled.memory_analysis().temp_size_in_bytes < 500 * 2**20  # all at once: 2,640 MiB
 
 
-def test_cudnn_is_called_where_it_may_be(monkeypatch):
-    calls = []
+@pytest.fixture
+def cudnn(monkeypatch):
+    """A GPU whose kernel is JAX's own attention; the arguments by name of each call."""
+    calls, real = [], jax.nn.dot_product_attention
 
     def stand_in(*args, implementation, **given):
-        calls.append(implementation)
+        calls.append({"implementation": implementation} | given)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             return real(*args, **given, implementation="xla")
 
-    real = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
-    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+    for module in (attention, splash):
+        monkeypatch.setattr(module, "platform", lambda: "gpu")
+    return calls
+
+
+def test_cudnn_is_called_where_it_may_be(cudnn):
     keys = jax.random.split(jax.random.key(0), 4)
     query = jax.random.normal(keys[0], (B, 4, N, 8), jnp.bfloat16)
     key, value = (jax.random.normal(k, (B, 6, N // 2, 8), jnp.bfloat16) for k in keys[1:3])
     bias = jax.random.normal(keys[3], (1, N, 4, 6))
     fused = attend(query, key, value, bias)
-    assert calls == ["cudnn"]
+    assert [call["implementation"] for call in cudnn] == ["cudnn"]
     ours = attend(query, key, value, bias, implementation="xla")
     np.testing.assert_allclose(fused.astype(jnp.float32), ours.astype(jnp.float32), atol=0.03)
     for given in (
@@ -121,23 +127,12 @@ def test_cudnn_is_called_where_it_may_be(monkeypatch):
     with pytest.raises(UserError, match="lengths of 3 and 6 are not even"):
         attend(query[:, :3], key, value, bias[:, :, :3], implementation="cudnn")
     attend(query[:, :1], key, value, bias[:, :, :1], implementation="cudnn")  # a decoding step
-    assert calls == ["cudnn"]
+    assert [call["implementation"] for call in cudnn] == ["cudnn"]
 
 
 @pytest.mark.parametrize("windows, kind", [((None,), None), ((3,), None), ((None, 3), 1)])
-def test_causal_masks_are_the_kernels(windows, kind, monkeypatch):
+def test_causal_masks_are_the_kernels(windows, kind, cudnn):
     """cuDNN's computes them where it takes the arguments; elsewhere they are a bias."""
-    masks = []
-
-    def stand_in(*args, implementation, **given):
-        masks.append(given)
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            return real(*args, **given, implementation="xla")
-
-    real = jax.nn.dot_product_attention
-    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
-    for module in (attention, splash):
-        monkeypatch.setattr(module, "platform", lambda: "gpu")
     keys = jax.random.split(jax.random.key(0), 3)
     query, key, value = (
         jax.random.normal(k, (B, 8, n, 8)) for k, n in zip(keys, (N, 2, 2), strict=True)
@@ -151,9 +146,9 @@ def test_causal_masks_are_the_kernels(windows, kind, monkeypatch):
     wanted = attend(query, key, value, bias, implementation="xla")
     half = [x.astype(jnp.bfloat16) for x in (query, key, value)]
     np.testing.assert_allclose(attend(*half, row).astype(jnp.float32), wanted, atol=0.05)
-    assert len(masks) == len(windows) and all(given["is_causal"] for given in masks)
+    assert len(cudnn) == len(windows) and all(given["is_causal"] for given in cudnn)
     np.testing.assert_allclose(attend(query, key, value, row), wanted, atol=1e-5)  # float32
-    assert len(masks) == len(windows)
+    assert len(cudnn) == len(windows)
     assert splash.row_mask("auto", 8, jnp.ones((B, 8)), True) is None  # packed rows
     assert splash.row_mask("auto", 8, None, False) is None
     assert splash.row_mask("xla", 8, None, True) is None
@@ -194,7 +189,7 @@ def test_cudnn_comes_as_close_as_products(name):
     def run(dtype, implementation):
         def loss(query, key, value, *table):
             args = [x.astype(dtype) for x in (query, key, value)]
-            bias = join(*table, layers.mask_to_bias(seen)) if implementation == "xla" else row
+            bias = row if implementation == "cudnn" else None
             bias = join(*table, layers.mask_to_bias(seen)) if bias is None else bias
             y = attend(*args, bias, implementation=implementation).astype(jnp.float32)
             return (y * cotangent).sum()
