@@ -73,9 +73,18 @@ def over_last_axis(vector: Array, x: Array) -> Array:
     return jnp.broadcast_to(jnp.expand_dims(vector, range(x.ndim - 1)), x.shape).astype(x.dtype)
 
 
-# For functions that compute in float32 or broadcast: what the backward pass keeps of scanned layers
-# is their arguments as they came. Without a scan the compiler keeps no more anyway.
-kept_as_given = functools.partial(jax.checkpoint, prevent_cse=False)
+def kept_as_given(compute: Callable[..., Array]) -> Callable[..., Array]:
+    """`compute`, of which the backward pass of scanned layers keeps the arguments alone.
+
+    They take less memory than what is made of them in float32, unless they are float32 themselves.
+    """
+    remat = jax.checkpoint(compute, prevent_cse=False)
+
+    @functools.wraps(compute)
+    def kept(x: Array, *args: Array) -> Array:
+        return (compute if x.dtype == jnp.float32 else remat)(x, *args)
+
+    return kept
 
 
 @kept_as_given
