@@ -82,7 +82,11 @@ def attend(
     if implementation == "cudnn" or (implementation != "xla" and platform() == "gpu"):
         reason = _not_for_cudnn(query, key, float32_logits, softcap)
         if reason is None:
-            total = sum(biases[1:], start=biases[0]).astype(query.dtype) if biases else None
+            total = None
+            if biases:
+                total = sum(biases[1:], start=biases[0]).astype(query.dtype)
+                # The kernel takes one of rows and heads broadcast, but not of queries and keys.
+                total = jnp.broadcast_to(total, (*total.shape[:2], length, key.shape[1]))
             return jax.nn.dot_product_attention(
                 query, key, value, total, scale=1.0, implementation="cudnn"
             )

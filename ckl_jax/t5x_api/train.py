@@ -69,9 +69,9 @@ def train(
       relative_steps: steps beyond the initial checkpoint; wins over `total_steps`.
       stats_period: steps between rows of metrics; None writes them with each evaluation and
         checkpoint.
-      use_hardware_rng: accepted: random bits are JAX's, which are reproducible.
       inference_evaluator_cls: `seqio.Evaluator`.
       run_eval_before_training: also evaluate before the first step.
+      use_hardware_rng: see `train.train.train`; new parameters are drawn as without it.
       method, probes, clip_norm, progress: see `train.train.train`; T5X has no such arguments.
       get_dataset_fn, actions, train_eval_get_dataset_fn, train_state_initializer_cls,
         verify_matching_vocabs_fn: must be left out.
@@ -80,7 +80,7 @@ def train(
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
-    del summarize_config_fn, concurrent_metrics, use_orbax, gc_period, use_hardware_rng
+    del summarize_config_fn, concurrent_metrics, use_orbax, gc_period
     names.not_offered(
         "train.train",
         get_dataset_fn=get_dataset_fn,
@@ -110,6 +110,7 @@ def train(
         model_dir=model_dir,
         method=method,
         clip_norm=clip_norm,
+        use_hardware_rng=use_hardware_rng,
         probes=probes,
         evaluations=evaluations,
         eval_period=eval_period,

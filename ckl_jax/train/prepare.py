@@ -49,7 +49,7 @@ class Prepared:
 
     Attributes:
       model, base_model: with and without the method.
-      model_dir, method, dataset, checkpoint_cfg, partitioner, seed: as given.
+      model_dir, method, dataset, checkpoint_cfg, partitioner, seed, use_hardware_rng: as given.
       source: of batches; `source.plan` says which rows come when.
       shapes: of the parameters, see `setup.Shapes`.
       tx: the optimizer of the trainable leaves.
@@ -68,6 +68,7 @@ class Prepared:
     checkpoint_cfg: CheckpointConfig
     partitioner: Partitioner
     seed: int
+    use_hardware_rng: bool
     source: Any
     shapes: setup.Shapes
     tx: optax.GradientTransformation
@@ -217,6 +218,10 @@ class Prepared:
             for name, x in self.source.shapes().items()
         }
 
+    def dropout_key(self) -> jax.Array:
+        """The key of the run's dropout masks; each step folds its number in."""
+        return jax.random.key(self.seed + 1, impl="unsafe_rbg" if self.use_hardware_rng else None)
+
     def trace(self) -> jax.stages.Traced:
         """The train step, traced for the shapes of this run; allocates nothing."""
         update = make_train_step(
@@ -227,7 +232,7 @@ class Prepared:
             legacy_microbatch_means=self.legacy_microbatch_means,
         )
         state = self.state_shapes
-        key = jax.eval_shape(lambda: jax.random.key(0))
+        key = jax.eval_shape(self.dropout_key)
         # Outputs get the shardings of inputs: otherwise the second step could have other ones, and
         # be compiled again.
         out = jax.tree.map(lambda x: x.sharding, state)
@@ -260,6 +265,7 @@ def prepare(
     partitioner: Partitioner,
     num_microbatches: int,
     random_seed: int,
+    use_hardware_rng: bool,
     first_step: int = 0,
     metrics: StepMetrics | None = None,
     legacy_microbatch_means: bool = False,
@@ -329,6 +335,7 @@ def prepare(
         checkpoint_cfg=checkpoint_cfg,
         partitioner=partitioner,
         seed=random_seed,
+        use_hardware_rng=use_hardware_rng,
         source=source,
         shapes=shapes,
         tx=optimizer_from(0) if restores_optimizer else tx,
@@ -357,6 +364,7 @@ def check_settings(
     partitioner: Partitioner,
     num_microbatches: int,
     random_seed: int,
+    use_hardware_rng: bool,
     first_step: int,
     metrics: StepMetrics | None,
     make_inputs: Any,
@@ -379,6 +387,7 @@ def check_settings(
     _check_length(epochs, total_steps, first_step)
     _check_objects(model, method, optimizer, make_inputs)
     checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
+    checks.require_bool(use_hardware_rng=use_hardware_rng)
     checks.require_positive(CLIP_NORM=clip_norm)
     model.with_method(method)
     # As far as the mesh shape says so: devices are asked for later.

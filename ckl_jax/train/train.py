@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jax
 import optax
 
 from ckl_jax import checks
@@ -60,6 +59,7 @@ def train(
     partitioner: Partitioner | None = None,
     num_microbatches: int = 1,
     random_seed: int = 0,
+    use_hardware_rng: bool = False,
     first_step: int = 0,
     may_change: bool = False,
     run_name: str | None = None,
@@ -93,6 +93,8 @@ def train(
       partitioner: mesh and rules.
       num_microbatches: gradient accumulation within a step.
       random_seed: of new parameters and dropout.
+      use_hardware_rng: draws dropout masks by the accelerator's own generator (JAX's `unsafe_rbg`),
+        which is faster; they depend on the device, the mesh and the compiler, too.
       first_step: the number of the step that a new run starts at; `total_steps` and the schedule
         count from 0.
       may_change: allow resuming with changed settings, such as `total_steps`.
@@ -138,6 +140,7 @@ def train(
         partitioner=partitioner,
         num_microbatches=num_microbatches,
         random_seed=random_seed,
+        use_hardware_rng=use_hardware_rng,
         first_step=first_step,
         metrics=metrics,
         legacy_microbatch_means=legacy_microbatch_means,
@@ -251,7 +254,7 @@ def _loop(
 ) -> TrainState:
     """Runs the training steps; see `train`."""
     state, step = begun.state, int(begun.state.step)
-    key = jax.random.key(run.seed + 1)
+    key = run.dropout_key()
     telemetry.resume()
     for batch in run.batches(step):
         if step >= run.last_step:

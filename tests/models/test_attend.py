@@ -92,22 +92,6 @@ def test_blocks_keep_long_rows_small():
     assert compiled.memory_analysis().temp_size_in_bytes < 500 * 2**20  # all at once: 2,640 MiB
 
 
-@pytest.fixture
-def cudnn(monkeypatch):
-    """A GPU whose kernel is JAX's own attention; the arguments by name of each call."""
-    calls, real = [], jax.nn.dot_product_attention
-
-    def stand_in(*args, implementation, **given):
-        calls.append({"implementation": implementation} | given)
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            return real(*args, **given, implementation="xla")
-
-    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
-    for module in (attention, splash):
-        monkeypatch.setattr(module, "platform", lambda: "gpu")
-    return calls
-
-
 def test_cudnn_is_called_where_it_may_be(cudnn):
     keys = jax.random.split(jax.random.key(0), 4)
     query = jax.random.normal(keys[0], (B, 4, N, 8), jnp.bfloat16)

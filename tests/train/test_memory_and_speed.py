@@ -40,6 +40,24 @@ def test_frozen_parameters_may_be_bfloat16(tiny, tmp_path, capsys):
     assert "FROZEN_DTYPE is 'float16x'; choose from" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_dropout_by_the_hardwares_generator(tiny, tmp_path, capsys):
+    """Other masks, and the same ones again in another run; what is no bool is refused."""
+    macros = {"PROBES": None, "TRAIN_STEPS": 2, "t5.T5Config.dropout_rate": 0.1}
+    losses = []
+    for name, hardware in (("jax", False), ("bits", True), ("again", True)):
+        given = {"train.train.use_hardware_rng": hardware, "train.train.log_period": 1}
+        assert t5x.main(["train", *tiny.argv("vanilla", tmp_path / name, **macros, **given)]) == 0
+        rows = read_rows(tmp_path / name / "metrics.jsonl")
+        losses.append([row["loss"] for row in rows if row["split"] == "train"])
+    assert losses[1] == losses[2] and len(losses[0]) == 2
+    assert (np.array(losses[0]) != losses[1]).all()
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0.1)
+    given = {"train.train.use_hardware_rng": "yes"}
+    assert t5x.main(["train", *tiny.argv("vanilla", tmp_path / "text", **macros, **given)]) == 2
+    assert "use_hardware_rng is 'yes'" in capsys.readouterr().err
+
+
 def test_a_profile_is_of_training(capsys):
     assert t5x.main(["eval", "--gin_file=ckl_lora.gin", "--profile"]) == 2
     assert "--profile is a flag of `t5x train`" in capsys.readouterr().err

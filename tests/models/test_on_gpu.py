@@ -1,0 +1,60 @@
+"""What a GPU computes is traced for every architecture, so that its kernel's demands are met."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.helpers import (
+    TINY,
+    TINY_BERT,
+    TINY_DECODER,
+    TINY_GPT2,
+    TINY_MODERNBERT,
+    TINY_T5GEMMA,
+    TINY_V1_1,
+    TINY_XL,
+    model_of,
+    random_batch,
+)
+
+PLAIN = {"attention_softcap": None}
+CONFIGS = {
+    "v1.0": TINY,
+    "v1.1": TINY_V1_1,
+    "t5gemma": dataclasses.replace(TINY_T5GEMMA, **PLAIN),
+    "gpt2": TINY_GPT2,
+    "decoder": dataclasses.replace(TINY_DECODER, **PLAIN),
+    "bert": TINY_BERT,
+    "modernbert": TINY_MODERNBERT,
+    "xl": TINY_XL,
+}
+
+
+@pytest.mark.parametrize(
+    ("scan", "length"),
+    [
+        pytest.param(False, 8, id="even"),
+        pytest.param(False, 7, id="odd", marks=pytest.mark.slow),
+        pytest.param(True, 8, id="scan", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("arch", CONFIGS)
+def test_losses_and_answers_are_traced(arch, scan, length, cudnn):
+    """Training, scores and decoding, of padded rows, with few and many beams."""
+    config = dataclasses.replace(CONFIGS[arch], scan_layers=scan, dtype=jnp.bfloat16)
+    model = model_of(config)
+    params = jax.eval_shape(model.init, jax.random.key(0))["params"]
+    batch = random_batch(config, inputs=length, targets=6)
+    gradient = jax.grad(lambda *given: model.loss_fn(*given)[0])
+    jax.eval_shape(gradient, params, batch, jax.random.key(1))
+    assert cudnn or length % 2 or arch == "xl"
+    jax.eval_shape(model.score_batch, params, batch)
+    if not hasattr(model, "predict"):
+        return
+    given = batch.get("encoder_input_tokens", batch.get("decoder_input_tokens"))
+    for beams in (1, 2):
+        answer = functools.partial(model.predict, max_decode_length=4, beam_size=beams)
+        jax.eval_shape(answer, params, given)
