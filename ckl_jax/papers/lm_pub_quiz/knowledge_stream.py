@@ -17,6 +17,7 @@ from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.convert.gin_record import row_length
 from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.causal import document_text, prepare_rows
 from ckl_jax.data.text.documents import Document, read_documents, write_documents
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary, open_vocabulary, train_word_pieces
@@ -156,7 +157,7 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
     """Initial, where it is made here, and the experiences, each from the one before."""
     # For the small model alone, which is trained from random parameters on short sentences; an
     # imported BERT keeps the gin file's values (the paper's).
-    small = {"BATCH_SIZE": 64, "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
+    small = {"BATCH_SIZE": _batch_size(stream), "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
     # What a fact says is nearly always hidden: by chance it would be in a tenth of its statements
     # while its subject is shown, and so small a model would have to read them ten times as often.
     fresh = {**small, "LEARNING_RATE": 2e-3, "MASK_RATE": 0.15, "CHANGED_SPAN_WEIGHT": 6.0}
@@ -177,6 +178,13 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
         folder = stream.root / name
         made.append(Training.of(name, folder, gin_files, macros, bindings, after=after))
     return made
+
+
+def _batch_size(stream: Stream) -> int:
+    """64, or the largest power of two that is no more than the rows of any experience."""
+    folder = stream.root / "rows"
+    fewest = min(CachedTask.rows_in(folder, name) or 1 for name in stream.names)
+    return min(64, 2 ** (fewest.bit_length() - 1))
 
 
 def _macros(stream: Stream, name: str, base: Any) -> dict[str, Any]:

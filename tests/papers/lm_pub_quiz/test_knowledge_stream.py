@@ -1,10 +1,12 @@
 """A masked model on a stream of experiences: the table of what it keeps, and the whole command."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ckl_jax.cli.ckl import main
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import knowledge_stream
@@ -65,6 +67,15 @@ def test_rows_are_no_longer_than_the_positions_of_a_model(tmp_path):
         stream = Stream(model=str(tmp_path), documents="news.jsonl", dataset="quiz")
         trained = knowledge_stream._trainings(stream, tmp_path)[0]
         assert f"{{'targets': {length}}}" in str(trained)
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(50, 32), (64, 64), (900, 64)])
+def test_no_experience_has_fewer_rows_than_a_batch(rows, batch, monkeypatch):
+    """`ckl stream --size tiny` ended after minutes, at the second experience."""
+    counts = {"experience_1": 900, "experience_2": rows}
+    monkeypatch.setattr(CachedTask, "rows_in", lambda folder, name: counts[name])
+    trained = knowledge_stream._trainings(Stream(size="tiny", experiences=2), Path("model"))
+    assert len(trained) == 3 and all(f"--gin.BATCH_SIZE={batch}" in t.command for t in trained)
 
 
 @pytest.mark.slow
