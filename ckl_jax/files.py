@@ -433,7 +433,7 @@ def parse_json(
         said = f"not JSON ({half} is half of a surrogate pair)"
         raise BadJson(said, _line(text, place and place.start())) from e
     except RecursionError as e:
-        raise BadJson("not JSON (too deep)", _line(text, _deepest(text))) from e
+        raise BadJson("not JSON (too deep)", _line(text, deepest(text))) from e
     except BadJson as e:
         if e.said is not None:
             e.line = _line(text, text.find(e.said))
@@ -449,8 +449,8 @@ def _line(text: str, place: int | None) -> int:
     return 0 if place is None or place < 0 else text.count("\n", 0, place) + 1
 
 
-def _deepest(text: str) -> int:
-    """Where a JSON text has opened the most brackets."""
+def deepest(text: str) -> int:
+    """Where a text, of JSON or gin, has opened the most brackets."""
     depth = most = place = 0
     for found in _BRACKET.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)

@@ -277,6 +277,9 @@ def _statements(text: str, source: str, hint: str = "") -> Iterator[Any]:
             raise
         if isinstance(e, tokenize.TokenError):  # (message, place)
             e = SyntaxError("it ends within a statement: a bracket or a quote is open")
+        if isinstance(e, RecursionError):
+            e = SyntaxError("brackets nest too deep")
+            e.lineno = text.count("\n", 0, files.deepest(text)) + 1
         message = str(getattr(e, "msg", None) or e)
         token = re.search(r"Failed to parse token '(.*)'", message)
         what = message.split("\n")[0]

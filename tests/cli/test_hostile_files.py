@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
-from ckl_jax.cli import ckl
+from ckl_jax.cli import ckl, t5x
 from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.tasks.word_losses import read_dump
 from ckl_jax.errors import UserError
@@ -36,6 +36,7 @@ LINES = {
     "infinite": ('{"date": "2020-01-01", "text": 1e999}', "1e999 is too large"),
     "bytes": (b'{"text": "caf\xe9"}', "not UTF-8 (the byte 0xe9)"),
     "cut": ('{"text": "', "not JSON"),
+    "twice": ('{"date": "2020-01-01", "text": "x", "text": "y"}', "'text' occurs 2 times"),
     "null": ('{"date": "2020-01-01", "title": "", "text": null}', "line 2"),
     "no text": ('{"date": "2020-01-01", "title": "", "text": 7}', "line 2"),
     "texts": ('{"date": "2020-01-01", "title": "", "text": ["A sentence."]}', "line 2"),
@@ -473,3 +474,11 @@ def test_checksums_that_are_none_are_damage(sums, tiny, tmp_path, capsys):
     path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": sums}))
     argv = ["average", str(run), str(run), "--out", str(tmp_path / "out")]
     assert "is damaged: its file metadata/metadata: the field 'sha256'" in refused(capsys, argv)
+
+
+def test_deep_values_of_a_gin_file_are_named_with_their_line(tmp_path, capsys):
+    file = tmp_path / "deep.gin"
+    file.write_text("# brackets (\nEPOCHS = 1\nLEARNING_RATE = " + "[" * 3000 + "]" * 3000 + "\n")
+    assert t5x.main(["train", "--gin_file=ckl_vanilla.gin", f"--gin_file={file}"]) == 2
+    err = capsys.readouterr().err
+    assert "deep.gin, line 3: brackets nest too deep" in err and err.count("\n") == 1

@@ -157,7 +157,12 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
     """Initial, where it is made here, and the experiences, each from the one before."""
     # For the small model alone, which is trained from random parameters on short sentences; an
     # imported BERT keeps the gin file's values (the paper's).
-    small = {"BATCH_SIZE": _batch_size(stream), "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
+    small = {
+        "BATCH_SIZE": _batch_size(stream),
+        "LEARNING_RATE": 1e-3,
+        "DROPOUT_RATE": 0.0,
+        "MASK_RATE": 0.3,
+    }
     # What a fact says is nearly always hidden: by chance it would be in a tenth of its statements
     # while its subject is shown, and so small a model would have to read them ten times as often.
     fresh = {**small, "LEARNING_RATE": 2e-3, "MASK_RATE": 0.15, "CHANGED_SPAN_WEIGHT": 6.0}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from ckl_jax.data.compressed import RECORD_BYTES, read_blocks, read_lines, too_long
 from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
-from ckl_jax.files import BadJson, parse_json
+from ckl_jax.files import NAMES_ONCE, BadJson, parse_json
 
 Record = tuple[int, bytes]  # its number in the file from 1 (of a line, the line's), what it is
 
@@ -71,7 +71,7 @@ def lines(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Record
 
 def _json(record: Record) -> dict:
     try:
-        value = parse_json(record[1], lone_surrogates=True)  # `clean` replaces them
+        value = parse_json(record[1], NAMES_ONCE, lone_surrogates=True)  # `clean` replaces them
     except BadJson as e:
         raise BadRecord(f"it is {e}") from None
     if not isinstance(value, dict):
