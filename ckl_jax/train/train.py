@@ -94,7 +94,7 @@ def train(
       num_microbatches: gradient accumulation within a step.
       random_seed: of new parameters and dropout.
       use_hardware_rng: draws dropout masks by the accelerator's own generator (JAX's `unsafe_rbg`),
-        which is faster; they depend on the device, the mesh and the compiler, too.
+        in fewer operations; they depend on the device, the mesh and the compiler, too.
       first_step: the number of the step that a new run starts at; `total_steps` and the schedule
         count from 0.
       may_change: allow resuming with changed settings, such as `total_steps`.
