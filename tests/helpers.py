@@ -148,6 +148,17 @@ TINY_T5GEMMA = T5GemmaConfig(
     logits_via_embedding=True,
 )
 
+TINY_BY_ARCH = {
+    "v1.0": TINY,
+    "v1.1": TINY_V1_1,
+    "t5gemma": TINY_T5GEMMA,
+    "gpt2": TINY_GPT2,
+    "decoder": TINY_DECODER,
+    "bert": TINY_BERT,
+    "modernbert": TINY_MODERNBERT,
+    "xl": TINY_XL,
+}
+
 _SMALL = dict(emb_dim=8, num_heads=2, head_dim=4, mlp_dim=16, num_layers=2)
 
 

@@ -31,13 +31,9 @@ from ckl_jax.trees.paths import flatten, scan_to_loop, unflatten
 from tests.helpers import (
     METHODS,
     TINY,
-    TINY_BERT,
-    TINY_DECODER,
-    TINY_GPT2,
+    TINY_BY_ARCH,
     TINY_MODERNBERT,
     TINY_T5GEMMA,
-    TINY_V1_1,
-    TINY_XL,
     assert_trees_close,
     count,
     forward,
@@ -54,16 +50,7 @@ from tests.helpers import (
 # Second phases and second sizes repeat the same code: they train in `make test-slow`.
 LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 # One layer compiles for half as long as two, and shows the same but for scan and many taps.
-DEEP = {
-    "v1.0": TINY,
-    "v1.1": TINY_V1_1,
-    "t5gemma": TINY_T5GEMMA,
-    "gpt2": TINY_GPT2,
-    "decoder": TINY_DECODER,
-    "bert": TINY_BERT,
-    "modernbert": TINY_MODERNBERT,
-    "xl": TINY_XL,
-}
+DEEP = TINY_BY_ARCH
 _ENDS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 SHALLOW = {
     arch: dataclasses.replace(base, **{n: 1 for n in _ENDS if n in vars(base)})
