@@ -226,7 +226,7 @@ def _fill_in(command: Command, argv: list[str]) -> Callable[[], Any]:
 
     if {"-h", "--help"} & set(argv):
         return functools.partial(print, help_text(), end="")
-    with tyro._errors.on_parse_error(functools.partial(_refuse, help_text)):
+    with tyro._errors.on_parse_error(functools.partial(_refuse, argv, help_text)):
         arguments = read(argv)
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.default is parameter.empty and arguments[name] == ():
@@ -254,7 +254,7 @@ def _huge(value: Any) -> Iterator[int]:
             yield from _huge(vars(value))
 
 
-def _refuse(help_text: Callable[[], str], event: Any) -> None:
+def _refuse(argv: Sequence[str], help_text: Callable[[], str], event: Any) -> None:
     """Raises `UserError` in place of tyro's box: one sentence."""
     see = f"see '{event.prog} --help'."
     unknown = getattr(event, "tokens", None) or getattr(event, "unrecognized_tokens", None)
@@ -264,8 +264,12 @@ def _refuse(help_text: Callable[[], str], event: Any) -> None:
         case "UnrecognizedArgs" | "MissingArgs" if unknown:
             name = unknown[0].partition("=")[0]
             known = re.findall(r"--[a-z][\w-]*", help_text())
+            before = itertools.takewhile(lambda word: word != unknown[0], argv)
+            given = [word for word in before if word in known]
             if name.startswith("-"):
                 hint = nearest(name, known)
+            elif given:
+                hint = f" Quote the value of {given[-1]} if it has spaces."
             else:
                 hint = f" Did you mean --model {name}?" if "--model" in known else ""
             if (new := _RENAMED.get(name)) in known:

@@ -85,6 +85,7 @@ def test_help_lists_the_commands_by_group(capsys):
         (["demo", "--sede", "1"], "unrecognized arguments: --sede 1; see 'ckl demo --help'. Did"),
         (["demo", "extra"], "unrecognized arguments: extra;"),
         (["import-hf", "gpt2", "--out", "x"], "Did you mean --model gpt2?"),
+        (["promote", "--if", "new", "<=", "1"], "Quote the value of --if if it has spaces."),
         (
             ["data", "nondiffset", "--share", "1"],
             "'ckl data nondiffset --help'. It is --fraction now.",
