@@ -275,8 +275,12 @@ def require_type(hint: Any, **values: Any) -> None:
     """Raises `UserError` for a value that is not of the type `hint`."""
     import typeguard
 
+    kinds = (hint, *typing.get_args(hint))
+    numbers_alone = (int in kinds or float in kinds) and bool not in kinds
     for name, value in values.items():
         try:
+            if isinstance(value, bool) and numbers_alone:  # which Python counts as a number
+                raise typeguard.TypeCheckError("a bool")
             every = typeguard.CollectionCheckStrategy.ALL_ITEMS
             typeguard.check_type(value, hint, collection_check_strategy=every)
         except typeguard.TypeCheckError:

@@ -207,6 +207,7 @@ def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
         (lambda run: ckl.diffsets(None, 5, 5), "new of diffsets.. is 5"),
         (lambda run: ckl.Model("a", trust_imports=()), "Model.. has no 'trust_imports'"),
         (lambda run: ckl.Model("a", batch_size="8"), "batch_size of Model.. is '8'; give int"),
+        (lambda run: ckl.Model("a", batch_size=True), "batch_size of Model.. is True; give int"),
     ],
 )
 def test_values_of_other_types_are_refused(demo, call, told):

@@ -72,8 +72,10 @@ class EncoderDecoderScorer(Scorer):
         With `conditional` those from the answer's first token on.
 
         Raises:
-          UserError: a target has more answers than there are sentinels.
+          UserError: a target has more answers than there are sentinels; see `require_statements`.
         """
+        if conditional:
+            require_statements(self.target)
         texts = [self.masked(statement) for statement in statements]
         # With target "answer" all options of an instance have the same encoder input; each distinct
         # one is encoded once, and `rows` says which input belongs to which statement.
@@ -140,6 +142,16 @@ class EncoderDecoderScorer(Scorer):
         # [1:] leaves out the first sentinel, as `token_scores` does.
         offsets = [(a - shift, b - shift) for a, b in vocabulary.offsets(target)[1:]]
         return roles_at(statement, offsets)
+
+
+def require_statements(target: str) -> None:
+    """Raises `UserError` where scores from the answer on would be those of all tokens."""
+    if target == TARGETS[0]:
+        raise UserError(
+            "--conditional (conditional_score) is of whole statements; an encoder-decoder's "
+            "answers are scored given their statement anyway: leave it out, or add --target "
+            "statement."
+        )
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> Array:

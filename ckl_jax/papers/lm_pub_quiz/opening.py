@@ -17,10 +17,10 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.papers.lm_pub_quiz.fill_scorer import EncoderDecoderScorer
+from ckl_jax.papers.lm_pub_quiz.fill_scorer import EncoderDecoderScorer, require_statements
 from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
-from ckl_jax.papers.lm_pub_quiz.settings import TARGETS, Scoring
+from ckl_jax.papers.lm_pub_quiz.settings import Scoring
 from ckl_jax.train import opening
 
 
@@ -160,9 +160,4 @@ def _check_fit(model: BaseTransformerModel, settings: Scoring) -> None:
         if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
             raise UserError(f"{flag} is of {called}; leave it out for this {type(model).__name__}.")
     if isinstance(model, EncoderDecoderModel) and settings.conditional_score:
-        # With target "answer" all scored tokens but the last sentinel are the answer's already.
-        if settings.target == TARGETS[0]:
-            raise UserError(
-                "--conditional is of whole statements; an encoder-decoder's answers are scored "
-                "given their statement anyway: leave it out, or add --target statement."
-            )
+        require_statements(settings.target)

@@ -142,6 +142,9 @@ def test_a_t5_is_ranked_by_what_it_writes(golden, tiny, tmp_path, capsys, target
     if target == "answer":
         assert ckl.main(["probe", "bear", *argv, "--conditional"]) == 2
         assert "leave it out, or add --target statement" in capsys.readouterr().err
+        evaluator = Evaluator(open_scorer(tiny.root / "initial"), conditional_score=True)
+        with pytest.raises(UserError, match="leave it out, or add --target statement"):
+            evaluator.evaluate_dataset(Dataset.from_path(golden / "dataset"))
 
 
 @pytest.mark.slow
