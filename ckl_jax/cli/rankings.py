@@ -128,6 +128,7 @@ def fill(
     templates: Templates = (0,),
     out: str | None = None,
     batch_size: int | None = None,
+    trust_imports: Names = (),
 ) -> dict[str, Any]:
     """Fill the mask of a masked model: is the answer its best token, or among its ten best (LAMA).
 
@@ -140,6 +141,7 @@ def fill(
       templates: Numbers of the templates from 0, such as 0 or 0,2, or all.
       out: Folder of summary.json and items.jsonl; by default MODEL/fill/DATASET.
       batch_size: Rows of the model at once.
+      trust_imports: Modules of yours that the run's gin file may import; all is any.
     """
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.files import claimed_folder, write_json, write_jsonl
@@ -151,7 +153,7 @@ def fill(
     data = Dataset.from_path(dataset, None, relations)
     folder = Path(out or Path(model) / "fill" / data.name)
     with claimed_folder(folder, "ckl probe fill"):
-        opened = open_model(model)
+        opened = open_model(model, trusted=trust_imports)
         filler = make_filler(opened.model, opened.params, opened.put_batch, batch_size)
         with opened.on_mesh():
             rows = list(mask_filling.fill_dataset(filler, data, templates))

@@ -245,6 +245,7 @@ def test_what_this_package_writes_is_trusted(folder, name):
         (t5x, "precompile", "--gin_file=run/config.gin"),
         (t5x, "dynamic_eval", "--gin_file=run/config.gin"),
         (ckl, "probe", "bear", "--model=run", "--dataset=quiz"),
+        (ckl, "probe", "fill", "--model=run", "--dataset=quiz"),
         (ckl, "ask", "--model", "a=run", "--questions=questions.jsonl"),
     ],
     ids=lambda command: " ".join(command[1:3]),
@@ -272,6 +273,9 @@ def test_every_command_that_opens_a_folder_refuses(folder, command, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "--trust-imports=os" in err, err
     assert not (folder.parent / "ran").exists()
+    # The cure is taken. What then stops it is that nothing else is in the file.
+    assert program.main([*argv, "--trust-imports=os"]) == 2
+    assert "imports" not in capsys.readouterr().err
 
 
 def test_what_is_bound_is_what_was_checked(folder, monkeypatch):
