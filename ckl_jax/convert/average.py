@@ -21,7 +21,7 @@ from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.convert.hugging_face import merged
 from ckl_jax.errors import UserError
 from ckl_jax.files import claimed_folder
-from ckl_jax.train import adapters
+from ckl_jax.train import adapters, opening
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten, unflatten
 
@@ -65,7 +65,8 @@ def average(
     Args:
       models: MODEL_DIRs or `checkpoint_<step>` folders, of one architecture and vocabulary.
       weights: of each, 0 or more; they sum to 1.
-      out: the new MODEL_DIR; its method is that of the last model.
+      out: the new MODEL_DIR; its method is that of the last model, and it is opened by the same
+        gin file, or by that of `merge.base`.
       merge: merge the models as updates of one instead. LoRA's adapters are folded into the
         kernels, and what is written is a model without a method.
 
@@ -89,6 +90,8 @@ def average(
     claimed = contextlib.nullcontext() if is_remote(out) else claimed_folder(out, "ckl average")
     with claimed, CheckpointStore(out) as store:
         store.require_empty()
+        source = find_checkpoint(merge.base) if merge else folders[-1]
+        opening.copy_description(source.parent, out)
         mean = _merged(models, weights, merge) if merge else _mean(models, weights)
         parts = [
             {"model": str(path), "weight": weight}

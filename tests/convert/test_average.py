@@ -6,6 +6,7 @@ import pytest
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli.ckl import main
 from ckl_jax.methods.lora import lora, merge_lora
+from ckl_jax.train.opening import identity, open_model
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten, loop_to_scan
 from tests.helpers import TINY, TINY_V1_1, assert_trees_close, random_params
@@ -38,6 +39,18 @@ def test_a_mean_lies_between_its_models(pair, tmp_path, capsys):
         out = str(tmp_path / f"end{end}")
         assert main(["average", *folders, "--weights", *weights, "--out", out]) == 0
         assert_trees_close(load_params(out), (loop_to_scan(before), after)[end], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("how", ["mean", "merged"])
+def test_what_is_written_is_opened_and_exported_like_its_models(tiny, tmp_path, how):
+    initial, out = str(tiny.root / "initial"), tmp_path / "out"
+    base = ["--base", initial] if how == "merged" else []
+    assert main(["average", initial, initial, *base, "--out", str(out)]) == 0
+    assert not (out / "metrics.jsonl").exists()
+    ours, theirs = open_model(str(out)), open_model(initial)
+    assert_trees_close(ours.params, theirs.params, rtol=0, atol=0)
+    assert identity(ours.model, ours.params) == identity(theirs.model, theirs.params)
+    assert main(["export-hf", "--model", str(out), "--out", str(tmp_path / "hf")]) == 0
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:
     write_json(Path(folder) / RECORD, record | {"copies": copies})
 
 
+def names(folder: str | os.PathLike) -> list[str]:
+    """The files of the copy in a model's folder, its record first; none without a copy."""
+    path = Path(folder) / RECORD
+    if not os.path.lexists(path):
+        return []
+    copies = read_json_object(path).get("copies")
+    # A strange record may name files outside the folder.
+    files = (Path(name).name for name in copies) if isinstance(copies, dict) else ()
+    return [RECORD, *dict.fromkeys([_SENTENCE_PIECE, *files])]
+
+
 def open_vocabulary(path: str | os.PathLike) -> Any:
     """A vocabulary by its files, or the copy in a model's folder.
 
