@@ -158,6 +158,8 @@ def _check_fit(model: BaseTransformerModel, settings: Scoring) -> None:
     }
     for flag, (name, kind, called) in kinds.items():
         if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
-            raise UserError(f"{flag} is of {called}; leave it out for this {type(model).__name__}.")
+            raise UserError(
+                f"{flag} ({name}) is of {called}; leave it out for this {type(model).__name__}."
+            )
     if isinstance(model, EncoderDecoderModel) and settings.conditional_score:
         require_statements(settings.target)

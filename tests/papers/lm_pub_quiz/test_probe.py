@@ -68,8 +68,11 @@ def test_a_hugging_face_folder_and_the_imported_model_score_alike(golden, tmp_pa
         (["--templates", "0,0"], "Templates [0, 0] name one twice"),
         (["--subjects", ","], "--subjects names none"),
         (["--pll-metric", "bogus"], "--pll-metric is 'bogus'"),
-        (["--pll-metric", "original"], "--pll-metric is of masked models (BERT); leave it out"),
-        (["--target", "statement"], "--target is of encoder-decoders (T5); leave it out for this"),
+        (
+            ["--pll-metric", "original"],
+            "--pll-metric (pll_metric) is of masked models (BERT); leave it out",
+        ),
+        (["--target", "statement"], "--target (target) is of encoder-decoders (T5); leave it out"),
         (["--dtype", "float16"], "--dtype is 'float16'; choose from None, bfloat16, float32"),
         (["--model", "nowhere"], "There is no folder nowhere; give that of a Hugging Face model"),
         (["--dataset", "nowhere"], "Cannot read nowhere"),

@@ -201,9 +201,13 @@ def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
     manifest = out / "manifest.json"
     held = read_json(manifest) if manifest.is_file() else None
     if not isinstance(held, dict) or held.get("made_by", "") != made_by:
-        raise UserError(f"{out} is not empty and was not made by `{made_by}`; choose another.")
+        raise UserError(
+            f"{out} is not empty and was not made by `{made_by}`; choose another --out."
+        )
     if not replace:
-        raise UserError(f"{out} holds what was made before; add --overwrite, or choose another.")
+        raise UserError(
+            f"{out} holds what was made before; add --overwrite or choose another --out."
+        )
 
 
 def _with_evidence(evidence) -> dict[str, dict[str, int]]:

@@ -174,6 +174,7 @@ def apply(
         "reviewed": os.fspath(directory),
         "benchmark": reviewable.digest,
         "undecided": undecided,
+        "items": {name: len(items) for name, items in left.items()},
         "probes": {name: _counts(name, reviewable, actions, left[name]) for name in left},
     }
     with atomic_folder(out) as work:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
-from ckl_jax.data.facts.ckl_files import BLANK, PROBES, ProbeItem, read_probe
+from ckl_jax.data.facts.ckl_files import BLANK, PROBES, ProbeItem, is_left_out, read_probe
 from ckl_jax.data.facts.ckl_writer import write_answers, write_probe, write_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, read_jsonl, write_json, write_jsonl
@@ -106,6 +106,8 @@ def test_what_is_not_decided_may_be_dropped(decide):
     out = decide({"invariant_lama/1": KEEP}, undecided="drop")
     assert ids("invariant_lama", out) == ["1"]
     assert not PROBES["updated_lama"].path(out).exists()
+    assert is_left_out(PROBES["updated_lama"], out)  # which training and `t5x eval` ask
+    assert not is_left_out(PROBES["invariant_lama"], out)
     with pytest.raises(UserError, match="leaves no item"):
         decide({}, undecided="drop")
     assert ids("invariant_lama", out) == ["1"]  # what was there stays
