@@ -400,7 +400,11 @@ class StandIns:
         ]
         _write_gz(factbook / "factbook-editions-2003-2017.jsonl.gz", texts)
         later = [
-            t | {"text": t["text"].replace("rivers", "roads"), "snapshots": list(days[2:])}
+            t
+            | {
+                "text": t["text"].replace("rivers", "roads"),
+                "snapshots": ["2015-11-29", *days[2:]],
+            }
             for t in texts
         ]
         _write_gz(factbook / "factbook-2015-2026.jsonl.gz", later)
