@@ -275,11 +275,12 @@ def _statements(text: str, source: str, hint: str = "") -> Iterator[Any]:
     except Exception as e:  # gin raises SyntaxError, tokenize its own kinds
         if isinstance(e, UserError):
             raise
-        if isinstance(e, tokenize.TokenError):  # (message, place)
-            e = SyntaxError("it ends within a statement: a bracket or a quote is open")
-        if isinstance(e, RecursionError):
+        # The tokenizer of Python 3.12 and later refuses what recursion fails on before.
+        if isinstance(e, RecursionError) or "too many nested" in str(e):
             e = SyntaxError("brackets nest too deep")
             e.lineno = text.count("\n", 0, files.deepest(text)) + 1
+        elif isinstance(e, tokenize.TokenError):  # (message, place)
+            e = SyntaxError("it ends within a statement: a bracket or a quote is open")
         message = str(getattr(e, "msg", None) or e)
         token = re.search(r"Failed to parse token '(.*)'", message)
         what = message.split("\n")[0]
