@@ -19,7 +19,7 @@ from ckl_jax.data.text.spans import has_sentinel, masked_rows
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.methods.method import Method
-from ckl_jax.train.studies import gin_values
+from ckl_jax.train.studies import check_settings, gin_statements, refuse_own
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.updates.new_text import read
 
@@ -29,6 +29,7 @@ REPLAYED = 20_000  # documents of older text, evenly spread
 _RATES = ((5e7, 1e-3), (5e8, 2e-4), (2e9, 5e-5), (float("inf"), 2e-5))
 _FEW_ADDED = 5.0
 _BATCH = 1 << 12  # tokens
+_DIVISIBLE = math.lcm(*range(1, 17))  # rows, by any number of micro-batches that is likely
 _ROWS_OF_A_PASS = 20_000  # with as many, one pass is enough
 
 
@@ -155,13 +156,15 @@ def training(
 
 
 def check_bindings(method: str, model: Any, bindings: Sequence[str]) -> None:
-    """Raises `UserError` for bindings that the training would refuse."""
+    """Raises `UserError` for bindings that the training would refuse, or that are its own."""
     masked = model.has_encoder
     gin = gin_files(method, masked)
-    macros = _macros(Path(), Plan(gin, 2, 1, 1, 1.0), masked, True, 0)
-    # `import/model.gin` binds it.
-    macros["VOCABULARY"] = None
-    gin_values([*gin, architectures.of_config(model).gin_file], macros, bindings)
+    macros = _macros(Path(), Plan(gin, 2, _DIVISIBLE, 1, 1.0), masked, True, 0)
+    refuse_own(bindings, macros)
+    # model.gin binds the vocabulary; the folder is of no update yet.
+    macros |= {"VOCABULARY": None, "MODEL_DIR": "train"}
+    statements = gin_statements(macros, bindings)
+    check_settings([*gin, architectures.of_config(model).gin_file], statements)
 
 
 def _macros(folder: Path, plan: Plan, masked: bool, replay: bool, seed: int) -> dict[str, Any]:

@@ -389,6 +389,9 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--learning-rate=-1"], "--learning-rate is -1.0; give a number above"),
         (["--model=LLAMA", "--epochs=0"], "--epochs"),
         (["--model=LLAMA", "--gin.NOPE=1"], "the gin files use no macro 'NOPE'"),
+        (["--model=LLAMA", "--gin.BATCH_SIZE=8"], "the command sets it itself"),
+        (["--model=LLAMA", "--gin.NUM_MICROBATCHES=0"], "NUM_MICROBATCHES is 0"),
+        (["--model=LLAMA", "--gin.MESH_SHAPE={'nope': 1}"], "Unknown mesh axis 'nope'"),
     ],
 )
 def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys):

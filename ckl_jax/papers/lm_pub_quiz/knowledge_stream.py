@@ -70,6 +70,8 @@ def _check(stream: Stream) -> None:
         find_checkpoint(stream.model)
         Dataset.from_path(stream.dataset)
         _vocabulary(Path(stream.model))
+    for training in _trainings(stream, Path(stream.model) if stream.model else None):
+        studies.check_settings(*training.gin())
 
 
 def _dataset(stream: Stream) -> str:
@@ -153,8 +155,12 @@ def _vocabulary(model: Path) -> MaskedVocabulary:
     return vocabulary
 
 
-def _trainings(stream: Stream, model: Path) -> list[Training]:
-    """Initial, where it is made here, and the experiences, each from the one before."""
+def _trainings(stream: Stream, model: Path | None) -> list[Training]:
+    """Initial, where it is made here, and the experiences, each from the one before.
+
+    Args:
+      model: the folder of model.gin; None before it is made.
+    """
     # For the small model alone, which is trained from random parameters on short sentences; an
     # imported BERT keeps the gin file's values (the paper's).
     small = {
@@ -171,6 +177,7 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
     for name in names:
         macros = {
             "TASK_FEATURE_LENGTHS": {"targets": _row_length(stream)},
+            **({} if model else {"VOCABULARY": None}),  # which model.gin binds
             **({} if stream.model else fresh if name == INITIAL else small),
             **_macros(stream, name, made[-1].folder if made else stream.model),
         }
@@ -178,7 +185,8 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
         # model trained here has those of the end of its initial training.
         first = bool(stream.model) and not made
         bindings = (f"train.train.eval_first = {first}", *_warmup(name), *stream.bindings)
-        gin_files, after = [GIN, str(model / "model.gin")], tuple(t.name for t in made[-1:])
+        gin_files = [GIN, *([str(model / "model.gin")] if model else [])]
+        after = tuple(t.name for t in made[-1:])
         # `after`: each waits for the one whose checkpoint it starts from.
         folder = stream.root / name
         made.append(Training.of(name, folder, gin_files, macros, bindings, after=after))
@@ -186,10 +194,14 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
 
 
 def _batch_size(stream: Stream) -> int:
-    """64, or the largest power of two that is no more than the rows of any experience."""
+    """64, or the largest power of two that is no more than the rows of any experience.
+
+    64 before there are rows.
+    """
     folder = stream.root / "rows"
-    fewest = min(CachedTask.rows_in(folder, name) or 1 for name in stream.names)
-    return min(64, 2 ** (fewest.bit_length() - 1))
+    counts = [CachedTask.rows_in(folder, name) for name in stream.names]
+    fewest = min([64, *(max(count, 1) for count in counts if count is not None)])
+    return 2 ** (fewest.bit_length() - 1)
 
 
 def _macros(stream: Stream, name: str, base: Any) -> dict[str, Any]:

@@ -34,10 +34,20 @@ def test_what_does_not_belong_together_is_said():
         Stream(experiences=0)
 
 
-def test_what_the_command_sets_itself_is_refused(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("binding", "told"),
+    [
+        ("EPOCHS=1", "--gin.EPOCHS: the command sets it itself"),
+        ("BATCH_SIZE=0", "BATCH_SIZE is 0; give 1 or more"),
+        ("NUM_MICROBATCHES=7", "NUM_MICROBATCHES=7 does not divide BATCH_SIZE=64"),
+        ("MESH_SHAPE={'nope': 1}", "Unknown mesh axis 'nope'"),
+    ],
+)
+def test_settings_are_refused_before_anything_is_written(binding, told, tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["stream", "--out", str(out), "--gin", "EPOCHS=1"]) == 2 and not out.exists()
-    assert "--gin.EPOCHS: the command sets it itself" in capsys.readouterr().err
+    argv = ["stream", "--size=tiny", "--out", str(out), "--gin", binding]
+    assert main(argv) == 2 and not out.exists()
+    assert told in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_leaves_nothing(tmp_path, capsys):
