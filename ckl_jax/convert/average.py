@@ -90,8 +90,7 @@ def average(
     claimed = contextlib.nullcontext() if is_remote(out) else claimed_folder(out, "ckl average")
     with claimed, CheckpointStore(out) as store:
         store.require_empty()
-        source = find_checkpoint(merge.base) if merge else folders[-1]
-        opening.copy_description(source.parent, out)
+        opening.copy_description(find_checkpoint(merge.base) if merge else folders[-1], out)
         mean = _merged(models, weights, merge) if merge else _mean(models, weights)
         parts = [
             {"model": str(path), "weight": weight}

@@ -14,19 +14,13 @@ import jax
 from ckl_jax.checkpoints import architectures, from_hf
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.layout import tree_digest
-from ckl_jax.checkpoints.restore import (
-    ORIGIN,
-    complete_steps,
-    find_checkpoint,
-    is_checkpoint,
-    is_remote,
-)
+from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
 from ckl_jax.config import gin_files, trust
 from ckl_jax.data import plugins
 from ckl_jax.data.text import vocabulary_copy
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_file
+from ckl_jax.files import os_errors, write_file
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
@@ -149,16 +143,22 @@ def _open_run(
     )
 
 
-def copy_description(run: str | Path, out: str | Path) -> None:
-    """Copies what a MODEL_DIR is opened and exported by, all but its checkpoints, into another.
+def copy_description(checkpoint: str | Path, out: str | Path) -> None:
+    """Copies what a run is opened and exported by, all but its checkpoints, into another folder.
 
     Addresses such as gs://... are not opened by their folders, and nothing is copied.
+
+    Raises:
+      UserError: a file cannot be read or written.
     """
-    if is_remote(run) or is_remote(out):
+    if is_remote(checkpoint) or is_remote(out):
         return
-    for name in ("config.gin", "model.gin", ORIGIN, *vocabulary_copy.names(run)):
-        if (Path(run) / name).is_file():
-            write_file(Path(out) / name, (Path(run) / name).read_bytes())
+    setup.keep_origin(out, str(checkpoint), None)
+    run = Path(checkpoint).parent
+    for name in ("config.gin", "model.gin", *vocabulary_copy.names(run)):
+        if (run / name).is_file():
+            with os_errors(run / name, "read"):
+                write_file(Path(out) / name, (run / name).read_bytes())
 
 
 def _bundled(name: str) -> str:

@@ -156,7 +156,7 @@ def training(
 
 
 def check_bindings(method: str, model: Any, bindings: Sequence[str]) -> None:
-    """Raises `UserError` for bindings that the training would refuse, or that are its own."""
+    """Raises `UserError` for bindings that the training refuses or the command sets itself."""
     masked = model.has_encoder
     gin = gin_files(method, masked)
     macros = _macros(Path(), Plan(gin, 2, _DIVISIBLE, 1, 1.0), masked, True, 0)
