@@ -55,10 +55,10 @@ def mesh_sizes(
     if -1 in full and num_devices % rest == 0:
         full[full.index(-1)] = num_devices // rest
     if -1 in full or math.prod(full) != num_devices:
-        shape = ", ".join(f"{n}={s}" for n, s in zip(MESH_AXES, full, strict=True))
+        devices = "the one device" if num_devices == 1 else f"the {num_devices} devices"
         raise UserError(
-            f"The mesh ({shape}) does not use up the {num_devices} devices; "
-            "choose sizes whose product is the number of devices, or -1 for one of them."
+            f"MESH_SHAPE is {_by_name({} if sizes is None else sizes)}, which does not use up "
+            f"{devices}; choose sizes whose product is their number, or -1 for one size."
         )
     return tuple(full)
 

@@ -17,7 +17,7 @@ from ckl_jax import checks, files
 from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings
 from ckl_jax.parallel import processes
-from ckl_jax.train.subprocess_runs import Training, as_gin, run_all
+from ckl_jax.train.subprocess_runs import Training, as_gin, device_count, run_all
 
 _UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
 _LENGTHS = {"EPOCHS", "TRAIN_STEPS"}
@@ -232,7 +232,7 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
       UserError: a name or value is wrong, or settings cannot work together.
     """
     from ckl_jax.config import gin_config, gin_scan  # slow
-    from ckl_jax.parallel import topology
+    from ckl_jax.parallel import mesh, topology
     from ckl_jax.train import train
 
     values = _values(gin_files, statements)
@@ -247,6 +247,9 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
             instead=train.check,
             overrides=["VOCABULARY = None"],
         )
+    shape = values.get("MESH_SHAPE")
+    if isinstance(shape, (dict, tuple, list)):  # no reference to another macro
+        mesh.mesh_sizes(shape, device_count())
 
 
 def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:

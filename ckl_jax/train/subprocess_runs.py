@@ -6,6 +6,7 @@ where it was when it is started again.
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import os
@@ -259,6 +260,22 @@ def gpus_of(environment: Mapping[str, str]) -> list[str]:
         return [gpu.strip() for gpu in visible.split(",") if gpu.strip()]
     numbers = (path.name.removeprefix("nvidia") for path in _DEVICES.glob("nvidia[0-9]*"))
     return sorted(numbers, key=int)
+
+
+@functools.cache
+def device_count() -> int:
+    """Devices of a training that runs alone; a process of its own asks JAX, and lets go of them.
+
+    Raises:
+      UserError: JAX does not start.
+    """
+    # The last line: plugins may print before it.
+    argv = [sys.executable, "-c", "import jax; print(); print(jax.device_count())"]
+    asked = subprocess.run(argv, env=processes.child_environment(), capture_output=True, text=True)
+    if asked.returncode:
+        reason = (asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"])[-1]
+        raise UserError(f"JAX finds no devices: {reason}")
+    return int(asked.stdout.splitlines()[-1])
 
 
 def _processes(environment: Mapping[str, str]) -> int:

@@ -31,7 +31,7 @@ def test_one_size_fills_the_rest(sizes, expected):
 @pytest.mark.parametrize(
     "sizes, message",
     [
-        ({"model": 3}, "model=3"),
+        ({"model": 3}, "MESH_SHAPE is {'model': 3}"),
         ({"data": -1, "fsdp": -1}, "at most one is -1"),
         ({"modle": 2}, "Did you mean 'model'"),
         ({"data": 2}, "does not use up the 8 devices"),

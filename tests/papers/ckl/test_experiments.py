@@ -384,6 +384,7 @@ def test_bindings_are_checked_before_there_are_data(name, tmp_path, monkeypatch)
     )
     for starts_jax in ("devices", "default_backend"):  # and so takes a GPU's memory
         monkeypatch.setattr(jax, starts_jax, None)
+    monkeypatch.setattr(studies, "device_count", lambda: 2)
     check = functools.partial(studies.check_trainings, bindings=running.bindings)
     check(job.trainings(job.find(name), running))
     with pytest.raises(UserError, match="does not divide into 2 parts"):
