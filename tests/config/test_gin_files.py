@@ -74,7 +74,9 @@ def test_paths_follow_the_data_folder(capsys):
         assert gin_config.configurable(ClosedBook)().data_dir == probes
 
 
-@pytest.mark.parametrize("job", ("train", "precompile", "eval", "infer"))
+@pytest.mark.parametrize(
+    "job", [pytest.param(j, marks=() if j == "train" else pytest.mark.slow) for j in JOBS]
+)
 def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {name for name in bundled_files() if name.startswith("temporalwiki_")}

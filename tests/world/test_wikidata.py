@@ -57,14 +57,17 @@ def test_real_facts_fill_the_same_files(world, tmp_path):
         build_world(tmp_path, 0, "tiny")
 
 
-def test_no_probe_stands_in_the_disjoint_texts(tmp_path):
+@pytest.mark.parametrize(
+    ("size", "times"), [("tiny", 5), pytest.param("small", 10, marks=pytest.mark.slow)]
+)
+def test_no_probe_stands_in_the_disjoint_texts(size, times, tmp_path):
     facts = {"source": "wikidata", "data_dir": shared_data()}
-    manifest = build_world(tmp_path, 0, "small", **facts)
+    manifest = build_world(tmp_path, 0, size, **facts)
     counts = manifest["counts"]
-    assert counts[CORPORA["d0"]] > 10 * counts[CORPORA["d1"]]
+    assert counts[CORPORA["d0"]] > times * counts[CORPORA["d1"]]
     for probe, corpora in overlap.measure_folder(tmp_path).items():
         assert all(o.exact == 0 for o in corpora.values()), probe
-    world = wikidata_world(shared_data(), 0, "small")
+    world = wikidata_world(shared_data(), 0, size)
     for relation in world.relations.values():
         assert len(set(relation.trained)) >= 8
         assert not set(relation.trained) & {*relation.state, *relation.news}
