@@ -63,6 +63,7 @@ def test_runs_are_compared_as_in_the_report(demo):
         ckl.compare(demo, "bleu")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_models_without_vanilla_are_tested_against_the_first(tmp_path):
     for name in ("initial", "lora", "recadam"):
         make_run(tmp_path, name)
@@ -85,6 +86,7 @@ def test_seeds_are_compared_as_in_the_report(demo, tmp_path):
         ckl.compare_seeds([demo])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_command_runs_in_this_process(demo, tmp_path, capsys):
     done = ckl.command(f"report '{demo}' --out '{tmp_path}'")
     assert done["exit_code"] == 0 and (tmp_path / "report.html").is_file()

@@ -505,7 +505,7 @@ def macros_of(names, given=()) -> list[str]:
 # and how many cases are tried.
 INFER = "INFER_INPUTS='invariant_lama'"
 JOBS = {
-    "train": ((), (), (train, "begin"), 100),
+    "train": ((), (), (train, "begin"), 40),
     "eval": (("ckl_eval.gin",), (), (RestoredModel, "load"), 15),
     "infer": (("ckl_infer.gin",), (INFER,), (RestoredModel, "load"), 15),
     "precompile": ((), (), (Prepared, "trace"), 15),

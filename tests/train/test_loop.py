@@ -88,6 +88,8 @@ def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
     assert "ONECYCLE_MULTIPLIER is 0.5; give a finite number, 1 or" in capsys.readouterr().err
 
 
+# The environment of `make test` has no TensorFlow: there every training shows it.
+@pytest.mark.slow
 def test_training_from_a_cached_task_needs_no_tensorflow(tiny, tmp_path):
     argv = ["train", *tiny.argv("lora", tmp_path / "run", EPOCHS=1)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(devices=1)}

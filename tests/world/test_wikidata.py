@@ -57,6 +57,7 @@ def test_real_facts_fill_the_same_files(world, tmp_path):
         build_world(tmp_path, 0, "tiny")
 
 
+@pytest.mark.slow
 def test_no_probe_stands_in_the_disjoint_texts(tmp_path):
     facts = {"source": "wikidata", "data_dir": shared_data()}
     manifest = build_world(tmp_path, 0, "small", **facts)
