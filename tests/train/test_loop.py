@@ -49,6 +49,8 @@ class _Compilations(logging.Handler):
             self.seen.append((len(self.steps), text.split(" with ")[0][:200]))
 
 
+# tests/methods/test_matrix.py counts the programs of every method's step.
+@pytest.mark.slow
 def test_the_step_compiles_once_and_nothing_after_the_first_save(tiny, tmp_path, monkeypatch):
     """Three epochs, the last batch of each filled up, micro-batches, saves: compiled once."""
     steps = []
