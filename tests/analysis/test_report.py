@@ -178,6 +178,7 @@ def test_fuar_is_not_defined_without_both_sides(probes):
     assert fuar_tasks(map(known_probe, probes.split())) is None
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_missing_pieces_are_left_out_with_a_note(tmp_path, capsys):
     sizes = {"invariant_lama": 20, "new_lama": 20}
     make_run(tmp_path, "initial", sizes=sizes, wide=False)
@@ -193,6 +194,7 @@ def test_missing_pieces_are_left_out_with_a_note(tmp_path, capsys):
     assert "Modular: not probed yet, so it is left out." in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_reports_of_one_run(tmp_path):
     make_run(tmp_path, "initial", sizes={"new_lama": 5})
     Balanced(write_report([tmp_path / "initial"], tmp_path / "a").read_text())

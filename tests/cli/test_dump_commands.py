@@ -136,6 +136,7 @@ def test_an_error_in_a_worker_is_the_same_sentence(world, tmp_path):
     assert "damaged near byte" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_ends_with_the_same_files(tmp_path):
     paths = []
     for stamp, word in (("20200101", "old"), ("20200201", "new")):

@@ -399,12 +399,17 @@ def check(command: str, places, root: Path, changes=(), twice=True) -> int:
 
 SETTINGS = dict(deadline=None, database=None, phases=[Phase.generate])
 SETTINGS["suppress_health_check"] = list(HealthCheck)
-COUNTS = [3, pytest.param(43, marks=pytest.mark.slow)]  # 184 and 2,024 with the commands' lines
+# They compile for seconds; tests of their own run them.
+COMPILING = ("ask", "probe bear", "probe checkpoints", "probe fill")
+COUNTS = [4, pytest.param(43, marks=pytest.mark.slow)]  # 210 and 2,024 with the commands' lines
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("command", ckl.commands())
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=[pytest.mark.slow] * (c in COMPILING)) for c in ckl.commands()],
+)
 def test_a_command_does_the_same_twice_or_says_why_not(
     command, count, world, tmp_path, monkeypatch
 ):
@@ -505,7 +510,7 @@ def macros_of(names, given=()) -> list[str]:
 # and how many cases are tried.
 INFER = "INFER_INPUTS='invariant_lama'"
 JOBS = {
-    "train": ((), (), (train, "begin"), 100),
+    "train": ((), (), (train, "begin"), 40),
     "eval": (("ckl_eval.gin",), (), (RestoredModel, "load"), 15),
     "infer": (("ckl_infer.gin",), (INFER,), (RestoredModel, "load"), 15),
     "precompile": ((), (), (Prepared, "trace"), 15),

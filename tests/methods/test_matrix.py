@@ -84,24 +84,34 @@ def table(is_fast=lambda name, arch: True):
     )
 
 
-every_case = table()
-# Methods that add parameters stand for the others on decoders, and Vanilla everywhere.
-ELSEWHERE = {
-    "t5gemma": ("lora",),
-    "gpt2": ("vanilla", "lora"),
-    "decoder": ("vanilla", "lora", "k_adapter_k2"),
-}
-training_case = table(
-    lambda name, arch: (
-        name not in LONG
-        and (arch == "v1.0" or name in ELSEWHERE.get(arch, ("vanilla",)))
-        and (name, arch) not in (("lora+ema", "v1.0"), ("vanilla", "v1.1"))
-    )
+# Every method is fast on the cheapest architecture that has it, Vanilla on every one, and methods
+# that add parameters stand for the others elsewhere. What is GPT-2's own is in test_gpt2.py.
+ELSEWHERE = {"v1.0": ("vanilla", "modular"), "t5gemma": ("lora",), "v1.1": ()}
+ADDED = ("vanilla", "lora", "k_adapter_k2", "modular")
+# These differ from another method in their data alone, and those in the training alone.
+OF_DATA = ("mix_review", "replay", "ewc+replay", "lora+mix_review")
+OF_TRAINING = ("recadam", "ewc", "lwf", "ema", "sparse", "lora+ema")
+
+
+def trains(name, arch):
+    return name not in LONG and (arch == "gpt2" or name in ELSEWHERE.get(arch, ("vanilla",)))
+
+
+every_case = table(lambda name, arch: trains(name, arch) or arch == "v1.0" or name in ADDED)
+training_case = table(trains)
+saving_case = table(lambda *case: trains(*case) and case[1] == "gpt2" and case[0] not in OF_DATA)
+compiling_case = table(
+    lambda name, arch: name not in (*LONG, *OF_DATA, *OF_TRAINING) and arch == "v1.0"
 )
-# The other architectures repeat most of it; what is GPT-2's own is in tests/models/test_gpt2.py.
-compiling_case = table(lambda name, arch: name not in LONG and arch == "v1.0")
-# Scan and remat wrap a layer: the method that puts most around one stands for the others.
-wrapping_case = table(lambda *case: case == ("modular", "v1.0"))
+# Scan and remat wrap a layer: a method that puts much around one stands for the others.
+wrapping_case = table(lambda *case: case == ("k_adapter_k2", "gpt2"))
+starting_case = pytest.mark.parametrize(
+    "arch",
+    [
+        pytest.param(arch, marks=[pytest.mark.slow] if arch in ("v1.1", "t5gemma") else [])
+        for arch in SHALLOW
+    ],
+)
 
 
 @functools.cache
@@ -311,7 +321,7 @@ def test_micro_batches_change_nothing(name, arch):
         assert close.mean() > 0.97, path
 
 
-@compiling_case
+@saving_case
 def test_save_and_restore_equals_no_interruption(name, arch, tmp_path):
     straight, _ = run_steps(name, arch, 3)
     half, _ = run_steps(name, arch, 2)
@@ -343,9 +353,15 @@ def test_base_parameters_keep_their_paths(name, arch):
     assert plain.keys() <= flatten(params).keys()
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("phase", [0, 1])
-def test_lora_equals_its_merged_weights(scan, phase):
+@pytest.mark.parametrize(
+    ("phase", "scan"),
+    [
+        (0, False),
+        (1, True),
+        *(pytest.param(*c, marks=pytest.mark.slow) for c in ((0, True), (1, False))),
+    ],
+)
+def test_lora_equals_its_merged_weights(phase, scan):
     method = lora(scale=0.7, phase=phase)
     base = dataclasses.replace(TINY, scan_layers=scan)
     config = method.extend(base)
@@ -357,7 +373,7 @@ def test_lora_equals_its_merged_weights(scan, phase):
     )
 
 
-@pytest.mark.parametrize("arch", SHALLOW)
+@starting_case
 def test_lora_starts_at_the_base_model(arch):
     _, base, config, _ = prepare("lora", arch)
     model, plain, batch = model_of(config), random_params(base), random_batch(base)

@@ -21,10 +21,10 @@ from tests.helpers import (
 
 # One layer below the logits shows as much as two.
 CONFIGS = {
-    "T5": dataclasses.replace(TINY, num_encoder_layers=1, num_decoder_layers=1),
     "decoder": dataclasses.replace(TINY_DECODER, num_layers=1),
 }
 MORE = {
+    "T5": dataclasses.replace(TINY, num_encoder_layers=1, num_decoder_layers=1),
     "T5 v1.1": TINY_V1_1,
     "T5Gemma": TINY_T5GEMMA,
     "T5Gemma, untied": dataclasses.replace(TINY_T5GEMMA, logits_via_embedding=False),

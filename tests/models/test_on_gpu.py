@@ -18,7 +18,11 @@ from tests.helpers import TINY_BY_ARCH, model_of, random_batch
         pytest.param(True, 8, id="scan", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("arch", TINY_BY_ARCH)
+@pytest.mark.parametrize(
+    "arch",
+    # Their parts are those of v1.0 and of the decoder.
+    [pytest.param(a, marks=[pytest.mark.slow] * (a in ("v1.1", "t5gemma"))) for a in TINY_BY_ARCH],
+)
 def test_losses_and_answers_are_traced(arch, scan, length, cudnn):
     """Training, scores and decoding, of padded rows, with few and many beams."""
     base = TINY_BY_ARCH[arch]

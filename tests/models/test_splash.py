@@ -180,7 +180,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", one_of(MODELS, "decoder"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_logits_and_gradients_of_models_are_those_of_products(name):
     """Of rows of several texts, with padding."""
     config = MODELS[name]

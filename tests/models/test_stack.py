@@ -14,12 +14,12 @@ from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import scan_to_loop
 from tests import helpers
 
-# Two periods of three, and one layer more than that.
+# Two periods of two, and one layer more than that.
 PERIOD = dataclasses.replace(
-    helpers.TINY_DECODER, num_layers=7, layer_types=("sliding", "sliding", "full"), window=2
+    helpers.TINY_DECODER, num_layers=5, layer_types=("sliding", "full"), window=2
 )
 # The first layer has one norm less than the others.
-FIRST = dataclasses.replace(helpers.TINY_MODERNBERT, num_layers=5)
+FIRST = dataclasses.replace(helpers.TINY_MODERNBERT, num_layers=3)
 
 
 @pytest.mark.parametrize("config", [PERIOD, FIRST], ids=["period", "first"])

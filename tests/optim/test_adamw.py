@@ -75,7 +75,7 @@ def gradients(i, noise):
 
 
 @functools.cache
-def second_moments(dtype, n=2048, steps=3000):
+def second_moments(dtype, n=1024, steps=3000):
     """nu of AdamW after so many steps, also if it is rounded to the nearest."""
     tx = adamw(1e-3, nu_dtype="bfloat16" if dtype == "bfloat16" else "float32")
     # Repeated: to draw them takes longer than the steps.

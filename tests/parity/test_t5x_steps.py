@@ -159,7 +159,7 @@ def test_scores_are_those_of_t5x(stored, params, packing):
     np.testing.assert_allclose(scores, stored[f"{packing}/score"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("beams", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_decodes_are_those_of_t5x(stored, params, beams):
     inputs = steps.batches()["plain"]["encoder_input_tokens"]
 

@@ -368,6 +368,7 @@ def test_files_of_others_are_kept(trained, tmp_path, capsys, job, name):
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_rows_of_nobody_are_kept_beside_those_of_evaluations(trained, tmp_path, capsys):
     out, one = str(tmp_path), {"ClosedBook.probes": ("updated_lama",)}
     assert evaluate(trained, EVAL_OUTPUT_DIR=out, **one) == 0
@@ -398,6 +399,7 @@ def test_an_output_folder_without_a_name_is_refused(trained, tmp_path, monkeypat
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_a_result_of_nobody_is_kept_beside_those_of_inferences(trained, tmp_path, capsys):
     lengths, out = {"inputs": 16, "targets": 8}, tmp_path / "out"
     (tmp_path / "q.txt").write_text("One <extra_id_0>.\n")

@@ -136,7 +136,7 @@ def test_a_frozen_parameter_must_be_found_again(saved):
     load(TINY, saved[False], assignment_map=[rule])
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_adapter_finds_a_base_of_another_form_and_type(tmp_path, params, scan):
     """The base has its layers the other way round, in bfloat16."""
     half = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
@@ -171,7 +171,10 @@ def test_where_files_have_one_name_a_base_stays_where_it_is(saved, tmp_path, mon
 
 
 @pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize(("base", "trunk"), [(TINY, ("^decoder/",)), (TINY_GPT2, ())])
+@pytest.mark.parametrize(
+    ("base", "trunk"),
+    [pytest.param(TINY, ("^decoder/",), marks=pytest.mark.slow), (TINY_GPT2, ())],
+)
 def test_dora_starts_at_the_base_model(base, trunk, scan, tmp_path):
     """Its magnitudes are those of the restored kernels, not what initialisers made."""
     base = dataclasses.replace(base, scan_layers=scan)

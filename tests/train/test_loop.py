@@ -49,6 +49,8 @@ class _Compilations(logging.Handler):
             self.seen.append((len(self.steps), text.split(" with ")[0][:200]))
 
 
+# tests/methods/test_matrix.py counts the programs of every method's step.
+@pytest.mark.slow
 def test_the_step_compiles_once_and_nothing_after_the_first_save(tiny, tmp_path, monkeypatch):
     """Three epochs, the last batch of each filled up, micro-batches, saves: compiled once."""
     steps = []
@@ -88,6 +90,8 @@ def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
     assert "ONECYCLE_MULTIPLIER is 0.5; give a finite number, 1 or" in capsys.readouterr().err
 
 
+# The environment of `make test` has no TensorFlow: there every training shows it.
+@pytest.mark.slow
 def test_training_from_a_cached_task_needs_no_tensorflow(tiny, tmp_path):
     argv = ["train", *tiny.argv("lora", tmp_path / "run", EPOCHS=1)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(devices=1)}

@@ -59,7 +59,12 @@ def test_every_example_of_a_batch_begins_with_the_start_token():
 
 @pytest.mark.parametrize(
     ("base", "name"),
-    [(TINY, "modular"), (TINY, "k_adapter_k2"), (TINY, "lora"), (TINY_T5GEMMA, "vanilla")],
+    [
+        (TINY, "modular"),
+        pytest.param(TINY, "k_adapter_k2", marks=pytest.mark.slow),
+        pytest.param(TINY, "lora", marks=pytest.mark.slow),
+        (TINY_T5GEMMA, "vanilla"),
+    ],
     ids=["t5-modular", "t5-k_adapter", "t5-lora", "t5gemma"],
 )
 def test_the_loss_of_packed_examples_is_theirs_alone(base, name):

@@ -134,7 +134,7 @@ def test_scores_of_other_parameters_or_facts_are_not_taken_for_these(golden, tmp
     assert "scored with other subjects, answers or options" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("target", ["answer", "statement"])
+@pytest.mark.parametrize("target", ["answer", pytest.param("statement", marks=pytest.mark.slow)])
 def test_a_t5_is_ranked_by_what_it_writes(golden, tiny, tmp_path, capsys, target):
     argv = ["--dataset", str(golden / "dataset"), "--model", str(tiny.root / "initial")]
     argv += ["--out", str(tmp_path), "--target", target]
