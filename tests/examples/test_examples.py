@@ -67,7 +67,6 @@ def train(example, tiny, imported, folder, *argv):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.slow
 def test_a_strangers_method_trains_from_hugging_face_and_is_reported(tiny, imported, tmp_path):
     run = train("ia3_method", tiny, imported, tmp_path, "--gin_file=ckl_ia3.gin")
     assert ckl.main(["report", str(run), "--out", str(tmp_path / "report")]) == 0
