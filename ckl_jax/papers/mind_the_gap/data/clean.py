@@ -362,6 +362,7 @@ def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
         kept = first_of_each(every, order, options.bands, options.threshold)
         progress(len(days), len(days), "documents compared")
     if not kept.any():
+        shutil.rmtree(folder)  # nothing to go on with
         raise UserError(
             f"No document is left of those from {options.earliest} to {options.latest}; is the "
             f"language {options.language!r}, and its files of the kind {options.source!r}?"

@@ -206,6 +206,7 @@ def test_bad_documents_can_be_left_out(tmp_path, capsys):
     ]
     assert main([*german, "--skip-bad", "--workers", "1"]) == 2
     assert "is the language 'de'" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*p.jsonl*"))  # nor work to go on with
 
 
 def many(count=400, seed=0):
