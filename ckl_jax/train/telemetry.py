@@ -111,6 +111,9 @@ class Telemetry:
         """Waits for outstanding steps and stops the clock."""
         for fetched in self._late.flush():
             self._log(fetched)
+        # Where rows are means, the steps before a checkpoint out of turn would be in none.
+        if self._run.metrics.at_boundaries and self._steps:
+            self._write_row()
         (began, cpu_began), (now, cpu_now) = self._began, _clocks()
         self.seconds += now - began
         self.cpu_seconds += cpu_now - cpu_began
@@ -153,13 +156,18 @@ class Telemetry:
         self._steps.append(fetched)
         due = step % self._log_period == 0 or step == run.total_steps
         if due or (run.metrics.at_boundaries and self._is_boundary(step)):
-            # The update that made step n used the rate of n - 1, the state's number before it.
-            row = {"learning_rate": float(run.rate(step - 1)), **epoch}
-            row |= self._speed() | run.metrics.row(self._steps, run.source.plan.batch_size)
-            self._writer.write("train", step, row | self._once)
-            # Kept for the checkpoint of this step, whose metadata hold it.
-            self._newest["row"] = (step, {f"train/{name}": value for name, value in row.items()})
-            self._once, self._steps = {}, []
+            self._write_row()
+
+    def _write_row(self) -> None:
+        """Writes the row of the steps since the last one."""
+        run, step = self._run, self._steps[-1].step
+        # The update that made step n used the rate of n - 1, the state's number before it.
+        row = {"learning_rate": float(run.rate(step - 1)), **self._epoch(step)}
+        row |= self._speed() | run.metrics.row(self._steps, run.source.plan.batch_size)
+        self._writer.write("train", step, row | self._once)
+        # Kept for the checkpoint of this step, whose metadata hold it.
+        self._newest["row"] = (step, {f"train/{name}": value for name, value in row.items()})
+        self._once, self._steps = {}, []
 
     def _epoch(self, step: int) -> dict[str, int]:
         """{"epoch": of the step}; {} of a stream, whose number of rows is not known."""

@@ -1,5 +1,7 @@
 """T5X's scalars: its names, and what they mean by its `compute_base_metrics`."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,9 @@ from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.t5 import Transformer
 from ckl_jax.t5x_api import metrics
 from ckl_jax.train.metrics_log import Fetched
+from ckl_jax.train.telemetry import Telemetry
 from tests.helpers import TINY
+from tests.tiny import read_rows
 
 # T5X's (commit cc342d4): models.compute_base_metrics and trainer.train_with_lr of a packed batch.
 OF_T5X = {
@@ -121,3 +125,27 @@ def test_rows_that_are_not_packed_are_counted_by_their_tokens():
     found = metrics.of_batch(batch)
     assert found["filled/encoder_input_tokens"] == 15
     assert found["examples/decoder_target_tokens"] == 3  # the last row is padding
+
+
+def test_a_checkpoint_out_of_turn_has_a_row_too(tmp_path):
+    """As of a run that is stopped: after it the mean begins anew."""
+
+    class Means(metrics.T5XMetrics):
+        def row(self, steps, rows):
+            return {"loss": np.mean([step.numbers["loss"] for step in steps])}
+
+    plan = SimpleNamespace(batch_size=4, epochs=None)
+    run = SimpleNamespace(last_step=6, total_steps=6, metrics=Means(), rate=lambda step: 0.1)
+    run.source = SimpleNamespace(plan=plan)
+    settings = dict(name="run", step=0, seconds=0.0, cpu_seconds=0.0, log_period=6, services=())
+    seams = dict(progress="silent", is_boundary=lambda step: False, diverged=None)
+    with Telemetry(run, tmp_path, **settings, **seams) as telemetry:
+        for step in range(1, 7):
+            telemetry.step(
+                step, dict.fromkeys(("loss", "tokens", "gradient_norm"), np.float32(step))
+            )
+            if step == 4:
+                telemetry.pause()
+        telemetry.pause()
+    rows = read_rows(tmp_path / "metrics.jsonl")
+    assert [(row["step"], row["loss"]) for row in rows] == [(4, 2.5), (6, 5.5)]
