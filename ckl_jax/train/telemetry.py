@@ -108,7 +108,7 @@ class Telemetry:
             self._log(fetched)
 
     def pause(self) -> None:
-        """Waits for outstanding steps and stops the clock."""
+        """Waits for outstanding steps, writes the row that is due, and stops the clock."""
         for fetched in self._late.flush():
             self._log(fetched)
         # Where rows are means, the steps before a checkpoint out of turn would be in none.
