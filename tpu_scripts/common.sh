@@ -71,6 +71,7 @@ set_option() {
     --lines) LINES_SHOWN=$(number "$1" "$2") ;;
     *) fail "there is no option $1; see --help." ;;
   esac
+  [[ -n $2 || $1 == --extras ]] || fail "$1 needs a value."
 }
 
 number() {

@@ -28,6 +28,12 @@ RECORD_BYTES = 1 << 24
 _BLANK_BYTES = 1 << 22
 ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
+_UNREAD = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"\xfd7zX": "compressed by xz",
+    b"7z\xbc\xaf": "a 7z archive",
+}
 # Arrays and tables above both, in bytes and relative to their file, are refused unread.
 _EXPANDED_BYTES, _EXPANSION = 1 << 28, 100
 
@@ -43,10 +49,15 @@ def read_blocks(
       threads: that decode a whole bzip2 file block by block, where indexed_bzip2 is installed.
 
     Raises:
-      UserError: the file cannot be read, is truncated or is damaged.
+      UserError: the file cannot be read, is of another format, is truncated or is damaged.
     """
     with os_errors(path, "read"), open(path, "rb") as f:
         head = f.read(4)
+        if what := _UNREAD.get(head):
+            raise UserError(
+                f"{os.fspath(path)} is {what}, which is not read; unpack it, or compress it by "
+                "gzip or bzip2."
+            )
         f.seek(start)
         if head.startswith(_BZ2):
             alone = _decompressed(path, f, stop, bz2.BZ2Decompressor, _decode_bz2)

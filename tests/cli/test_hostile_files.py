@@ -93,6 +93,16 @@ def test_a_compressed_line_without_end_takes_no_memory(tmp_path, capsys):
     assert "bomb.jsonl.gz, line 1: it is longer than 16,777,216 bytes" in refused(capsys, argv)
 
 
+@pytest.mark.parametrize(
+    "head, what", [(b"PK\x03\x04", "a zip archive"), (b"\x28\xb5\x2f\xfd", "compressed by zstd")]
+)
+def test_an_archive_is_called_what_it_is(head, what, tmp_path, capsys):
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(head + bytes(60))
+    argv = ["data", "clean", "--documents", str(file), "--out", str(tmp_path / "x.jsonl")]
+    assert f"in.jsonl is {what}, which is not read; unpack it" in refused(capsys, argv)
+
+
 def test_a_bomb_of_empty_lines_is_refused_soon(tmp_path, capsys):
     file = tmp_path / "bomb.jsonl.gz"
     file.write_bytes(gzip.compress(b"\n" * (6 << 20)))

@@ -42,6 +42,7 @@ def test_help_and_a_missing_setting(cloud, script):
     [
         (("--nmae=pod",), "there is no option --nmae; see --help."),
         (("--name",), "--name needs a value."),
+        ((*WHERE, "--network="), "--network needs a value."),
         (("--name", "--zone=z"), "--name needs a value, and --zone=z is an option."),
         (("pod",), "'pod' is not an option; the command to run comes after --."),
         ((*WHERE, "--attempts=many"), "--attempts is a number, not 'many'."),
