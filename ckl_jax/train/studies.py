@@ -236,6 +236,9 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
     from ckl_jax.train import train
 
     values = _values(gin_files, statements)
+    shape = values.get("MESH_SHAPE")
+    if isinstance(shape, (dict, tuple, list)):  # no reference to another macro
+        mesh.mesh_sizes(shape, device_count())
     # Gin would make rows here, of data that may not be there yet.
     made = [name for name in _TASKS if isinstance(values.get(name), gin_scan.Reference)]
     # Devices that this process took would be missing to the trainings.
@@ -247,9 +250,6 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
             instead=train.check,
             overrides=["VOCABULARY = None"],
         )
-    shape = values.get("MESH_SHAPE")
-    if isinstance(shape, (dict, tuple, list)):  # no reference to another macro
-        mesh.mesh_sizes(shape, device_count())
 
 
 def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:

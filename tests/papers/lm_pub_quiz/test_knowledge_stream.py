@@ -41,7 +41,7 @@ def test_what_does_not_belong_together_is_said():
         ("BATCH_SIZE=0", "BATCH_SIZE is 0; give 1 or more"),
         ("NUM_MICROBATCHES=7", "NUM_MICROBATCHES=7 does not divide BATCH_SIZE=64"),
         ("MESH_SHAPE={'nope': 1}", "Unknown mesh axis 'nope'"),
-        ("MESH_SHAPE={'model': 7}", "{'model': 7}, which does not use up the 8 devices"),
+        ("MESH_SHAPE={'data': 3}", "{'data': 3}, which does not use up the 8 devices"),
     ],
 )
 def test_settings_are_refused_before_anything_is_written(binding, told, tmp_path, capsys):
