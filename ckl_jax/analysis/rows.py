@@ -425,6 +425,9 @@ def _read_summary(path: Path) -> dict[str, Any]:
             checks.require_ints(0, **entries)
         elif name in _TEXTS and not isinstance(value, str | None):
             raise UserError(f"{name} of {path} is {value!r}, and no text.")
+        elif name in ("run", "method") and not (value or "").isprintable():
+            # A terminal would act on it, and no SVG can hold it.
+            raise UserError(f"{name} of {path} has a control character: {value!r}; change it.")
     checks.refuse_newer(str(path), summary.get("ckl_jax"))
     return summary
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from matplotlib.figure import Figure
 
 from ckl_jax.analysis import hover, sections
@@ -35,6 +36,14 @@ def test_points_and_bars_have_their_values():
             "forgotten, EWC: facts (%) 1",
         ]
     )
+
+
+@pytest.mark.filterwarnings("ignore:Glyph 27")
+def test_a_control_character_of_a_label_is_left_out():
+    figure = Figure()
+    figure.subplots().plot([0], [5.0], "o", label="Lo\x1bRA")
+    figure.legend()
+    assert _titles(figure) == ["LoRA: 0, 5"] and "\x1b" not in hover.svg(figure)
 
 
 def test_points_beyond_the_axes_leave_a_line_without_values():

@@ -47,6 +47,7 @@ def test_a_run_knows_its_evaluations(demo):
         ("summary.json", '{"steps_per_epoch": [1, -2]}', "steps_per_epoch of .* is -2; give 0"),
         ("summary.json", '{"steps_per_epoch": null}', "steps_per_epoch of .* is None; give whole"),
         ("summary.json", '{"base_checkpoint": 7}', "base_checkpoint of .* is 7, and no text"),
+        ("summary.json", r'{"run": "lora\u001b[31m"}', r"run of .* has a control character: .*x1b"),
         ("metrics.jsonl", '{"step": 1, "spl', "metrics.jsonl, line 1: not a row of metrics"),
     ],
 )
