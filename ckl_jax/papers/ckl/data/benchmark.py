@@ -5,6 +5,7 @@ them. The folder that is written is whole or not there.
 """
 
 import collections
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -199,7 +200,9 @@ def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
     if not out.is_dir() or not any(out.iterdir()):
         return
     manifest = out / "manifest.json"
-    held = read_json(manifest) if manifest.is_file() else None
+    held = None
+    with contextlib.suppress(UserError):  # what is no JSON is of others
+        held = read_json(manifest) if manifest.is_file() else None
     if not isinstance(held, dict) or held.get("made_by", "") != made_by:
         raise UserError(
             f"{out} is not empty and was not made by `{made_by}`; choose another --out."

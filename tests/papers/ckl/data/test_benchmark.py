@@ -473,10 +473,11 @@ def test_a_pair_is_found_word_by_word_and_the_newest_sentences_are_kept():
 def test_a_folder_of_something_else_is_left_alone(make, tmp_path):
     rows = [fact_row("A", "B", "2021-05-01")]
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("x")
-    with pytest.raises(UserError, match="is not empty and was not made by"):
-        make(rows)
-    (tmp_path / "out" / "mine.txt").unlink()
+    for name in ("mine.txt", "manifest.json"):
+        (tmp_path / "out" / name).write_text("x")
+        with pytest.raises(UserError, match="is not empty and was not made by"):
+            make(rows)
+        (tmp_path / "out" / name).unlink()
     make(rows)
     with pytest.raises(UserError, match="add --overwrite"):
         benchmark.build([tmp_path / "facts.jsonl"], [], YEAR, tmp_path / "out")
