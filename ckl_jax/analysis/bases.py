@@ -88,12 +88,18 @@ def _alike(a: Scored, b: Scored) -> bool | None:
 
 def stand_in_note(run: Run) -> list[str]:
     """What to say where `initial_scores` of a run are not of its base alone."""
-    added = added_to_initial(run)
-    note = (
-        f"Initial is {labels.run_label(run.name)} before its first step, with {added:,} parameters "
-        "that the method added: the model that it started from was not probed."
-    )
-    return [note] * bool(added)
+    told = f"Initial is {labels.run_label(run.name)} before its first step, with "
+    if not run.summary:
+        return [
+            f"{told}whatever its method added: it is not finished, and what it started from is "
+            "recorded at the end."
+        ]
+    if added := added_to_initial(run):
+        return [
+            f"{told}{added:,} parameters that the method added: the model that it started from was "
+            "not probed."
+        ]
+    return []
 
 
 def notes_on(runs: Sequence[Run], base: Base) -> list[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,8 +133,9 @@ def _scores_before(
     """Scores of the base model of all `runs`, and a note if some have another base."""
     if base is not None and base.source is not None and (scores := base.scores):
         return scores, []
-    # Of the runs' own rows of step 0, those of the fewest parameters are nearest to the base.
-    by_size = sorted(runs, key=lambda run: run.summary.get("total_parameters", 0))
+    # Of the runs' own rows of step 0, those of the fewest parameters are nearest to the base; of a
+    # run that is not finished their number is not known.
+    by_size = sorted(runs, key=lambda run: run.summary.get("total_parameters", math.inf))
     for run in by_size:
         if scores := initial_scores(run):
             return scores, stand_in_note(run)

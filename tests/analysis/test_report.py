@@ -319,6 +319,11 @@ def test_a_random_side_network_is_no_part_of_initial(tmp_path):
     assert [told in str(one.message) for one in shown] == [True]  # once
     with pytest.warns(UserWarning, match=re.escape(told)):
         api.compare([adapter])
+    (adapter / "summary.json").unlink()  # it is still trained
+    assert not initial(adapter)[0].any()
+    assert "before its first step, with whatever its method added" in initial(adapter)[1]
+    for order in ((adapter, vanilla), (vanilla, adapter)):
+        assert (initial(*order)[0] == expected).all()
 
 
 STRANGERS = (
