@@ -5,6 +5,7 @@ goes on where it was.
 """
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -61,10 +62,8 @@ def update(settings: Update, progress: Progress, say: Callable[[str], None] = pr
     Raises:
       UserError: bad input, with nothing lost; see the modules of each step.
     """
-    registry = _open(settings)
-    with processes.FolderLock() as lock:
-        lock.acquire(registry.root, "updated", "--out")
-        return _Run(settings, registry, progress, say).run()
+    with _locked(settings, progress, say) as started:
+        return started.run()
 
 
 def review(settings: Update, progress: Progress, say: Callable[[str], None] = print) -> int:
@@ -76,10 +75,8 @@ def review(settings: Update, progress: Progress, say: Callable[[str], None] = pr
     Raises:
       UserError: bad input; or the items are in use already.
     """
-    registry = _open(settings)
-    with processes.FolderLock() as lock:
-        lock.acquire(registry.root, "updated", "--out")
-        return _Run(settings, registry, progress, say).review()
+    with _locked(settings, progress, say) as started:
+        return started.review()
 
 
 def watch(
@@ -104,11 +101,8 @@ def watch(
 
 def describe(settings: Update, progress: Progress) -> list[str]:
     """The plan of an update as lines of text; writes nothing."""
+    run = _Run(settings, _open(settings), progress, print)
     with tempfile.TemporaryDirectory() as scratch:
-        if settings.model is not None and not (Path(settings.out) / "registry.json").exists():
-            files.refuse_existing(settings.out, overwrite=None)
-            settings = dataclasses.replace(settings, out=f"{scratch}/updates")
-        run = _Run(settings, _open(settings), progress, print)
         run.folder = Path(scratch)
         try:
             run.read()
@@ -132,6 +126,19 @@ def describe(settings: Update, progress: Progress) -> list[str]:
         f"{2e-9 * 2 * size:.2g} GB for the weights, at most {1.6e-8 * size:.2g} GB with gradients "
         "and moments of all parameters, and activations.",
     ]
+
+
+@contextlib.contextmanager
+def _locked(settings: Update, progress: Progress, say) -> Iterator["_Run"]:
+    """The update of a folder that is locked; bad settings are refused before anything is written."""
+    registry = _open(settings)
+    run = _Run(settings, registry, progress, say)
+    registry.create()
+    with processes.FolderLock() as lock:
+        lock.acquire(registry.root, "updated", "--out")
+        if (registry.begin(), registry.current) != (run.folder, run.base):
+            run = _Run(settings, registry, progress, say)  # another process has ended one since
+        yield run
 
 
 def _open(settings: Update) -> Registry:

@@ -26,12 +26,12 @@ _REMOVABLE = ("import", "rows", "train")
 class Registry:
     """A folder of updates."""
 
-    def __init__(self, root: str | Path):
-        self.root = Path(root)
+    def __init__(self, root: str | Path, begins_with: str | None = None):
+        self.root, self._begins_with = Path(root), begins_with
 
     @classmethod
     def open(cls, root: str | Path, model: str | None) -> "Registry":
-        """Opens or creates a registry.
+        """Opens a registry, or a new one, which `create` writes.
 
         Args:
           model: the first update's base; None if there are updates already.
@@ -56,13 +56,18 @@ class Registry:
             raise UserError(f"{root} holds no updates yet; give the --model to begin with.")
         else:
             files.refuse_existing(registry.root, overwrite=None)
-        files.write_json(path, {"format": _FORMAT, "model": model})
-        return registry
+        return cls(root, begins_with=model)
+
+    def create(self) -> None:
+        """Writes a new registry; one that is there stays as it is."""
+        if self._begins_with is not None:
+            record = {"format": _FORMAT, "model": self._begins_with}
+            files.write_json(self.root / "registry.json", record)
 
     @property
     def model(self) -> str:
         """The model that all began with."""
-        return read(self.root, "registry.json")["model"]
+        return self._begins_with or read(self.root, "registry.json")["model"]
 
     def updates(self) -> list[Path]:
         """The folders of the finished updates, in order."""

@@ -402,11 +402,12 @@ def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys
     argv = [re.sub("LLAMA|SMALL", lambda found: str(places[found[0]]), a) for a in argv]
     assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "updates").exists()
 
 
 def test_a_registry_is_begun_by_one_file(tmp_path, monkeypatch):
     """A kill between two would leave a folder that is refused for ever."""
     monkeypatch.setattr(registry.files, "write_json", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        Registry.open(tmp_path / "out", "model")
+        Registry.open(tmp_path / "out", "model").create()
     assert not (tmp_path / "out").exists()
