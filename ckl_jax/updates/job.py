@@ -130,7 +130,7 @@ def describe(settings: Update, progress: Progress) -> list[str]:
 
 @contextlib.contextmanager
 def _locked(settings: Update, progress: Progress, say) -> Iterator["_Run"]:
-    """The update of a folder that is locked; bad settings are refused before anything is written."""
+    """The update, its folder locked; bad settings are refused before anything is written."""
     registry = _open(settings)
     run = _Run(settings, registry, progress, say)
     registry.create()

@@ -86,6 +86,13 @@ def test_a_mark_that_is_no_text_is_another_ones(tmp_path, capsys):
     assert "is there already" in refused(capsys, argv)
 
 
+def test_a_file_in_place_of_a_folder_is_called_one(tmp_path, capsys):
+    (tmp_path / "out").write_text("mine")
+    argv = ["world", "--size", "tiny", "--out", str(tmp_path / "out"), "--overwrite"]
+    assert "out is a file; choose another --out for the folder" in refused(capsys, argv)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
 # Commands that are refused after they have begun to write, or are about to.
 HALVES = {
     "data rows --documents BAD --vocabulary VOCABULARY --out OUT": "bad.jsonl, line 2",
