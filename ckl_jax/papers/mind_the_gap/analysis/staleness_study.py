@@ -32,8 +32,8 @@ class StalenessStudy:
     Attributes:
       models: Models, the stale one first, NAME=PLACE each: a dump of word losses, or with
         --documents a Hugging Face folder or name, a MODEL_DIR or a checkpoint.
-      control: A PLACE as of --model, of the control model, which has seen the time of the documents; without
-        one, losses are compared with those on equally frequent words.
+      control: PLACE of the control model, as in --model; it has seen the time of the documents.
+        Without one, losses are compared with those on equally frequent words.
       train: JSONL file of the stale model's training documents; without it there are no emerging
         words and no topics.
       tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
