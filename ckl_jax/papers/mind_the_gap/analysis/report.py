@@ -27,10 +27,10 @@ _LEGEND = (
     "seed. Under stale: percent below the perplexity of the stale model, the first."
 )
 _SLOPES = (
-    "The line through the monthly values; a month in which one document alone has the words, and so "
-    "no interval, has no part in it where others do. Its interval is of the bootstrap over "
-    "documents, p of the t-test. The last two columns: whether the slope is the stale model's, by the interaction "
-    "term of both curves, and by the line through their difference."
+    "The line through the monthly values; a month in which one document alone has the words, and "
+    "so no interval, has no part in it where others do. Its interval is of the bootstrap over "
+    "documents, p of the t-test. The last two columns: whether the slope is the stale model's, by "
+    "the interaction term of both curves, and by the line through their difference."
 )
 
 
