@@ -8,17 +8,20 @@ from typing import TypeVar
 
 _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
 _LONG_WORD = re.compile(r"[^\s/;,]{200,}")  # no part of a path is so long
+# A terminal acts on them, and XML has none of them; the last turn the direction of a text.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _T = TypeVar("_T")
 
 
 class UserError(Exception):
     """Bad input. The message is one sentence: what is wrong, where, and what to do about it.
 
-    Of a word of hundreds of characters it has the beginning, and ends of lines are blanks.
+    Of a word of hundreds of characters it has the beginning, ends of lines are blanks, and it is
+    `printable`.
     """
 
     def __init__(self, message: str):
-        message = _LINE_ENDS.sub(" ", message)
+        message = printable(_LINE_ENDS.sub(" ", message))
         super().__init__(
             _LONG_WORD.sub(lambda word: f"{word[0][:40]}...[{len(word[0]):,} characters]", message)
         )
@@ -56,6 +59,11 @@ def refuse_unknown(name: str, choices: Iterable[str], said: str) -> None:
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error of JAX says that a device has not enough memory."""
     return "RESOURCE_EXHAUSTED" in str(error) and "emory" in str(error)
+
+
+def printable(text: str) -> str:
+    """A text of others for a terminal: `CONTROL` characters as escapes, such as \\x1b."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

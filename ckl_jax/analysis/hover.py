@@ -1,15 +1,15 @@
 """SVG of a matplotlib figure for a page, whose points and bars show their values on hover."""
 
 import io
-import re
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
+from ckl_jax.errors import CONTROL
+
 _SVG = "http://www.w3.org/2000/svg"
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # XML has none of them
 # What is of the page, and not of the data, follows its light or dark mode.
 _OF_PAGE = {
     "#000000": "currentColor",
@@ -36,7 +36,7 @@ def svg(figure: Any, kind: str = "wide") -> str:
     figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-    root = ElementTree.fromstring(_CONTROL.sub("", drawn.getvalue().decode()))
+    root = ElementTree.fromstring(CONTROL.sub("", drawn.getvalue().decode()))
     for extra in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(extra)
     root.set("class", kind)
@@ -51,7 +51,7 @@ def svg(figure: Any, kind: str = "wide") -> str:
         # Points beyond the axes are not drawn: which text is whose is not known then.
         if len(points) == len(values):
             for point, value in zip(points, values, strict=True):
-                ElementTree.SubElement(point, f"{{{_SVG}}}title").text = _CONTROL.sub("", value)
+                ElementTree.SubElement(point, f"{{{_SVG}}}title").text = CONTROL.sub("", value)
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -18,7 +18,7 @@ from ckl_jax import checks, files
 from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
-from ckl_jax.errors import UserError
+from ckl_jax.errors import CONTROL, UserError
 from ckl_jax.files import ANY_NUMBER, BadJson
 
 _NUMBER = (float, int)
@@ -425,8 +425,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
             checks.require_ints(0, **entries)
         elif name in _TEXTS and not isinstance(value, str | None):
             raise UserError(f"{name} of {path} is {value!r}, and no text.")
-        elif name in ("run", "method") and not (value or "").isprintable():
-            # A terminal would act on it, and no SVG can hold it.
+        elif name in ("run", "method") and CONTROL.search(value or ""):
             raise UserError(f"{name} of {path} has a control character: {value!r}; change it.")
     checks.refuse_newer(str(path), summary.get("ckl_jax"))
     return summary

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.errors import printable
 from ckl_jax.files import os_errors, refuse_existing, write_file, write_json
 
 _WIDE = 160  # columns where the output goes to no terminal
@@ -172,7 +173,8 @@ class Section:
             console.print(drawn)
             console.width = width
         for note in self.notes:
-            print(f"{title}: {note}" if title and not (self.rows or self.png) else note, flush=True)
+            named = f"{title}: {note}" if title and not (self.rows or self.png) else note
+            print(printable(named), flush=True)
         for section in self.sections:
             section.show(console, name)
 
@@ -184,7 +186,7 @@ class Section:
         named = {"title": Text(title, "italic"), "title_justify": "left"} if title else {}
         table = Table(header_style="bold", **named)
         for i in kept:
-            table.add_column(Text(self.headers[i]), justify="right" if i else "left")
+            table.add_column(Text(printable(self.headers[i])), justify="right" if i else "left")
         for row in self.rows:
             table.add_row(*(_terminal(row[i], narrow) for i in kept))
         return table
@@ -202,7 +204,7 @@ def _terminal(shown: Cell, narrow: bool) -> Any:
     from rich.text import Text
 
     style = {1: "bold", 2: "underline"}.get(shown.rank, "")
-    text = Text(shown.text, style=style) + Text(shown.mark)
+    text = Text(printable(shown.text), style=style) + Text(shown.mark)
     return text + Text(f"\n{shown.below}", style="dim") if shown.below and not narrow else text
 
 

@@ -12,7 +12,7 @@ from ckl_jax.analysis.ledger import STATES
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.cli.work import Overwrite
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, printable
 from ckl_jax.files import claimed_folder, read_json
 from ckl_jax.options import Flat, Models, Names, named_folders
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
@@ -115,7 +115,8 @@ def ledger(
     """
     from ckl_jax.analysis import ledger as facts
 
-    print(facts.describe(run_dir, initial=initial, diff=diff, state=state, limit=limit))
+    told = facts.describe(run_dir, initial=initial, diff=diff, state=state, limit=limit)
+    print(printable(told))
     with warnings.catch_warnings(action="ignore"):  # the same that `describe` has shown
         return {"facts": facts.rows(run_dir, initial)}
 

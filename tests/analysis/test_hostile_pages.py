@@ -97,3 +97,22 @@ def test_staleness(tmp_path):
     argv += ["--train", str(tmp_path / "train.jsonl"), "--emerging-min-count", "5"]
     assert ckl.main(["staleness", *argv, "--out", str(tmp_path / "out")]) == 0
     assert_harmless(tmp_path / "out" / "report.html")
+
+
+def test_what_a_terminal_would_act_on_is_shown_as_an_escape(tmp_path, capsys):
+    for name in ("initial", "lora"):
+        make_run(tmp_path, name)
+    for rows in (tmp_path / "lora" / "probes").glob("rows_*.jsonl"):
+        rows.write_text(
+            "".join(
+                json.dumps({**json.loads(line), "input": "\x1b[31m\a_X_", "relation": "\x9bP"})
+                + "\n"
+                for line in rows.read_text().splitlines()
+            )
+        )
+    assert ckl.main(["ledger", str(tmp_path / "lora"), "--initial", str(tmp_path / "initial")]) == 0
+    assert r"\x1b[31m\x07_X_" in (shown := capsys.readouterr().out)
+    assert ckl.main(["report", str(tmp_path / "lora"), "--out", str(tmp_path / "page")]) == 0
+    assert not {"\x1b", "\a", "\x9b"} & {*shown, *capsys.readouterr().out}
+    assert ckl.main(["report", str(tmp_path / "lora\x1b[31m")]) == 2
+    assert r"lora\x1b[31m" in capsys.readouterr().err
