@@ -121,10 +121,7 @@ def train(
     # Prepare: every setting is checked before anything is written or allocated.
     compile_cache.enable()
     compile_cache.keep_freed_memory()
-    checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
-    checks.require_int(0, **{"--profile": profile_steps})
-    checks.require_choice(("auto", "rich", "plain", "silent"), progress=progress)
-    check_services(metric_services)
+    _check_reports(eval_period, log_period, profile_steps, progress, metric_services)
     restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
     run = prepare(
         model=model,
@@ -339,7 +336,24 @@ def check(**arguments: Any) -> None:
     Raises:
       UserError: a setting cannot work.
     """
+    given = inspect.signature(train).bind(**arguments)
+    given.apply_defaults()
+    names = inspect.signature(_check_reports).parameters
+    _check_reports(**{name: given.arguments[name] for name in names})
     check_settings(**for_prepare(arguments))
+
+
+def _check_reports(
+    eval_period: int | None,
+    log_period: int,
+    profile_steps: int,
+    progress: str,
+    metric_services: Sequence[str],
+) -> None:
+    checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
+    checks.require_int(0, **{"--profile": profile_steps})
+    checks.require_choice(("auto", "rich", "plain", "silent"), progress=progress)
+    check_services(metric_services)
 
 
 def for_prepare(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -193,7 +193,11 @@ class _Run:
         self.config = _require_model(self.model)
         self.masked = self.config.has_encoder  # trained on masked spans
         training.require_exportable(settings.method, self.masked, settings.adapter)
-        training.check_bindings(settings.method, self.config, settings.bindings)
+        training.check_bindings(
+            settings.method, self.config, settings.bindings, settings.batch_size
+        )
+        if settings.decisions is not None:
+            files.read_json(settings.decisions)  # which items they are on is known later
         positions = getattr(self.config, "max_positions", None)
         if positions and (settings.length or 0) > positions:
             raise UserError(

@@ -155,11 +155,13 @@ def training(
     return Training.of("update", folder / "train", gin, macros, bindings)
 
 
-def check_bindings(method: str, model: Any, bindings: Sequence[str]) -> None:
+def check_bindings(
+    method: str, model: Any, bindings: Sequence[str], batch_size: int | None = None
+) -> None:
     """Raises `UserError` for bindings that the training refuses or the command sets itself."""
     masked = model.has_encoder
     gin = gin_files(method, masked)
-    macros = _macros(Path(), Plan(gin, 2, _DIVISIBLE, 1, 1.0), masked, True, 0)
+    macros = _macros(Path(), Plan(gin, 2, batch_size or _DIVISIBLE, 1, 1.0), masked, True, 0)
     refuse_own(bindings, macros)
     # model.gin binds the vocabulary; the folder is of no update yet.
     macros |= {"VOCABULARY": None, "MODEL_DIR": "train"}

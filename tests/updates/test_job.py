@@ -391,6 +391,9 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--gin.NOPE=1"], "the gin files use no macro 'NOPE'"),
         (["--model=LLAMA", "--gin.BATCH_SIZE=8"], "the command sets it itself"),
         (["--model=LLAMA", "--gin.NUM_MICROBATCHES=0"], "NUM_MICROBATCHES is 0"),
+        (["--model=LLAMA", "--gin.NUM_MICROBATCHES=3", "--batch-size=16"], "does not divide BATCH"),
+        (["--model=LLAMA", "--gin.EVAL_PERIOD=0"], "EVAL_PERIOD is 0"),
+        (["--model=LLAMA", "--decisions=missing.json"], "missing.json"),
         (["--model=LLAMA", "--gin.MESH_SHAPE={'nope': 1}"], "Unknown mesh axis 'nope'"),
     ],
 )
