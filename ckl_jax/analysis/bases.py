@@ -35,7 +35,7 @@ class Base:
     @property
     def is_exact(self) -> bool:
         """Whether `scores` are of the base alone, without what a method added to it."""
-        return self.user is self.source or not added_to_initial(self.user)
+        return self.user is self.source or added_to_initial(self.user) == 0
 
     @property
     def digests(self) -> set[str]:
@@ -88,18 +88,13 @@ def _alike(a: Scored, b: Scored) -> bool | None:
 
 def stand_in_note(run: Run) -> list[str]:
     """What to say where `initial_scores` of a run are not of its base alone."""
-    told = f"Initial is {labels.run_label(run.name)} before its first step, with "
-    if not run.summary:
-        return [
-            f"{told}whatever its method added: it is not finished, and what it started from is "
-            "recorded at the end."
-        ]
-    if added := added_to_initial(run):
-        return [
-            f"{told}{added:,} parameters that the method added: the model that it started from was "
-            "not probed."
-        ]
-    return []
+    if (added := added_to_initial(run)) == 0:
+        return []
+    what = "what" if added is None else f"{added:,} parameters that"
+    return [
+        f"Initial is {labels.run_label(run.name)} before its first step, with {what} the method "
+        "added: the model that it started from was not probed."
+    ]
 
 
 def notes_on(runs: Sequence[Run], base: Base) -> list[str]:
@@ -121,7 +116,7 @@ def bases_of(run: Run) -> list[Base]:
     found: list[Base] = []
     # Guards against summaries that name each other.
     seen = {run.path.resolve()}
-    while run is not None and (recorded := run.summary.get("base_checkpoint")):
+    while run is not None and (recorded := run.base_checkpoint):
         source = base_of(run)
         path = Path(recorded)
         step = path.name if re.fullmatch(r"checkpoint_\d+", path.name) else ""

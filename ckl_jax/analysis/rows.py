@@ -316,6 +316,32 @@ class Run:
         return str(self.summary.get("run") or self.path.resolve().name)
 
     @property
+    def base_checkpoint(self) -> str | None:
+        """What it started from; while it is trained its config.gin alone says so."""
+        if self.summary:
+            return self.summary.get("base_checkpoint")
+        base, place = (
+            str(self.setting(name)).strip("'\"")
+            for name in ("INITIAL_CHECKPOINT_PATH", "MODEL_DIR")
+        )
+        if base in ("None", ""):
+            return None
+        if os.path.isabs(base) or os.path.isabs(place):
+            return base
+        # Both are relative to where it was started.
+        return os.path.normpath(self.path / os.path.relpath(base, place))
+
+    def setting(self, macro: str) -> str | None:
+        """A macro of its config.gin, as it stands there; None if there is none."""
+        path = self.path / "config.gin"
+        if not path.exists():
+            return None
+        # Read as text: this room imports no gin. A long value stands on a line of its own.
+        value = rf"^{macro}\s*=\s*(?:\\\n\s*)?('[^'\0-\x1f]*'|[^\s\0-\x1f]+)"
+        found = re.search(value, files.read_text(path), re.MULTILINE)
+        return found[1] if found else None
+
+    @property
     def steps(self) -> tuple[int, ...]:
         return tuple(self.files)
 
@@ -425,7 +451,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
             checks.require_ints(0, **entries)
         elif name in _TEXTS and not isinstance(value, str | None):
             raise UserError(f"{name} of {path} is {value!r}, and no text.")
-        elif name in ("run", "method") and CONTROL.search(value or ""):
+        elif name in _TEXTS and CONTROL.search(value or ""):
             raise UserError(f"{name} of {path} has a control character: {value!r}; change it.")
     checks.refuse_newer(str(path), summary.get("ckl_jax"))
     return summary
@@ -433,7 +459,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 def base_of(run: Run) -> Run | None:
     """The run from which `run` started, if its summary records it and it was probed."""
-    base = run.summary.get("base_checkpoint")
+    base = run.base_checkpoint
     if not base:
         return None
     base = Path(base)
@@ -473,15 +499,20 @@ def initial_scores(run: Run) -> dict[str, Scored] | None:
     return _base_scores(run) or (run.at(0) if 0 in run.files else None)
 
 
-def added_to_initial(run: Run) -> int:
-    """How many parameters the method added to the model that `initial_scores` are of."""
-    return 0 if _base_scores(run) else run.summary.get("added_parameters", 0)
+def added_to_initial(run: Run) -> int | None:
+    """How many parameters the method added to the model that `initial_scores` are of.
+
+    None is unknown: it is recorded when the run has finished.
+    """
+    if _base_scores(run):
+        return 0
+    return run.summary.get("added_parameters", 0) if run.summary else None
 
 
 def _base_scores(run: Run) -> dict[str, Scored] | None:
     if (base := base_of(run)) is None:
         return None
-    name = Path(run.summary["base_checkpoint"]).name
+    name = Path(run.base_checkpoint).name
     step = int(name.removeprefix("checkpoint_")) if name.startswith("checkpoint_") else None
     if step is not None and step not in base.steps:
         return None

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from ckl_jax.analysis.ledger import fact_states
 from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +183,7 @@ def _answered(study: Study) -> Study:
 def _is_initial(run: Run) -> bool:
     """Whether a finished run began with random parameters, trained nothing, or is named Initial."""
     # An update is probed at step 0, before its first step; a pre-training run is not.
-    fresh = 0 not in run.files and not run.summary.get("base_checkpoint")
+    fresh = 0 not in run.files and not run.base_checkpoint
     # An Initial model may have been trained from an imported one.
     is_named = labels.method_key(run.name) == "initial"
     return bool(run.summary) and (fresh or run.steps == (0,) or is_named)
@@ -215,9 +213,4 @@ def _check_items(study: Study) -> None:
 
 def seed_of(run: Run) -> str:
     """RANDOM_SEED of the run's config.gin, "" if it is not there."""
-    path = run.path / "config.gin"
-    if not path.exists():
-        return ""
-    # Read as text: this room imports no gin.
-    found = re.search(r"^RANDOM_SEED\s*=\s*(\S+)", read_text(path), re.MULTILINE)
-    return found[1] if found else ""
+    return run.setting("RANDOM_SEED") or ""

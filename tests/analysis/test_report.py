@@ -321,9 +321,14 @@ def test_a_random_side_network_is_no_part_of_initial(tmp_path):
         api.compare([adapter])
     (adapter / "summary.json").unlink()  # it is still trained
     assert not initial(adapter)[0].any()
-    assert "before its first step, with whatever its method added" in initial(adapter)[1]
+    assert "before its first step, with what the method added" in initial(adapter)[1]
     for order in ((adapter, vanilla), (vanilla, adapter)):
         assert (initial(*order)[0] == expected).all()
+    base = f"INITIAL_CHECKPOINT_PATH = \\\n    '{demo / 'initial'}'\nMODEL_DIR = '{adapter}'\n"
+    for text in (base, base.replace(f"{tmp_path}/", "")):
+        (adapter / "config.gin").write_text(text)
+        assert (initial(adapter)[0] == expected).all()
+        assert "before its first step" not in initial(adapter)[1]
 
 
 STRANGERS = (
