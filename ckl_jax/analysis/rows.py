@@ -458,7 +458,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 
 def base_of(run: Run) -> Run | None:
-    """The run from which `run` started, if its summary records it and it was probed."""
+    """The run from which `run` started, if that is known and was probed."""
     base = run.base_checkpoint
     if not base:
         return None

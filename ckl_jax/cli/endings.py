@@ -76,7 +76,7 @@ class Terminated(KeyboardInterrupt):
 
 def interrupted(name: str, error: KeyboardInterrupt) -> int:
     """Says that the command `name` was stopped; returns its exit code, 130 by Ctrl-C, else 143."""
-    complain(f"{name}: interrupted; the same command again goes on from what is saved")
+    complain(f"{name}: interrupted; the same command again goes on from what is saved, if any is")
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
