@@ -336,10 +336,9 @@ def check(**arguments: Any) -> None:
     Raises:
       UserError: a setting cannot work.
     """
-    given = inspect.signature(train).bind(**arguments)
-    given.apply_defaults()
+    given = _with_defaults(arguments)
     names = inspect.signature(_check_reports).parameters
-    _check_reports(**{name: given.arguments[name] for name in names})
+    _check_reports(**{name: given[name] for name in names})
     check_settings(**for_prepare(arguments))
 
 
@@ -358,8 +357,13 @@ def _check_reports(
 
 def for_prepare(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `train`, and its defaults, under the names that `prepare` has for them."""
+    given = _with_defaults(arguments)
+    given["dataset"] = given["train_dataset_cfg"]
+    given["partitioner"] = given["partitioner"] or Partitioner()
+    return {name: given[name] for name in inspect.signature(prepare).parameters}
+
+
+def _with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = inspect.signature(train).bind(**arguments)
     given.apply_defaults()
-    given.arguments["dataset"] = given.arguments["train_dataset_cfg"]
-    given.arguments["partitioner"] = given.arguments["partitioner"] or Partitioner()
-    return {name: given.arguments[name] for name in inspect.signature(prepare).parameters}
+    return given.arguments

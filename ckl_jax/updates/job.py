@@ -133,7 +133,7 @@ def _locked(settings: Update, progress: Progress, say) -> Iterator["_Run"]:
     """The update, its folder locked; bad settings are refused before anything is written."""
     registry = _open(settings)
     run = _Run(settings, registry, progress, say)
-    registry.create()
+    registry.create()  # first: a folder with a lock alone would pass for another's
     with processes.FolderLock() as lock:
         lock.acquire(registry.root, "updated", "--out")
         if (registry.begin(), registry.current) != (run.folder, run.base):
