@@ -202,7 +202,8 @@ state_of() {
   errors=$(mktemp)
   while ! text=$(tpus "$1" describe "$2" "--format=value($key)" 2>"$errors"); do
     reason=$(sed -n '/ERROR/,$p' "$errors") # after warnings
-    reason="gcloud cannot say the state of $2: ${reason:-$(cat "$errors")}"
+    reason=${reason:-$(cat "$errors")}
+    reason="gcloud cannot say the state of $2: ${reason:-it ended without a message}"
     text=NONE
     # No other words will do: a zone or a program can be "not found" too.
     [[ ! $reason =~ NOT_FOUND:\ Resource\ \'[^\']*/$2\' ]] || break

@@ -93,7 +93,7 @@ def stand_in_note(run: Run) -> list[str]:
     what = "what" if added is None else f"{added:,} parameters that"
     return [
         f"Initial is {labels.run_label(run.name)} before its first step, with {what} the method "
-        "added: the model that it started from was not probed."
+        "added: the model that it started from was not found, or was not probed."
     ]
 
 

@@ -329,7 +329,7 @@ def _templates() -> Any:
 
 
 def render(template: str, script: str, **values: Any) -> str:
-    """An HTML page; values are escaped, except those of `markupsafe.Markup`.
+    """An HTML page, `printable`; values are escaped, except those of `markupsafe.Markup`.
 
     Args:
       template: file below `ckl_jax`; its Content Security Policy allows no connection, and by its
@@ -342,4 +342,4 @@ def render(template: str, script: str, **values: Any) -> str:
     text = (_PACKAGE / script).read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     values["script"] = {"text": Markup(text), "hash": f"sha256-{digest}"}
-    return _templates().get_template(template).render(values)
+    return printable(_templates().get_template(template).render(values))

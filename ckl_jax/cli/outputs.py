@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ckl_jax.errors import CONTROL
 from ckl_jax.files import without_nan
 
 FLAGS = ("--quiet", "--json")
@@ -40,7 +41,8 @@ def show(command: Callable[[], Any], quiet: bool, as_json: bool) -> int:
         result = result_of(command())
     if kept:
         document = {**result, "output": kept.getvalue().splitlines()}
-        print(json.dumps(without_nan(document, _as_json), ensure_ascii=False))
+        shown = json.dumps(without_nan(document, _as_json), ensure_ascii=False)
+        print(CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", shown))  # JSON's escapes
     return result["exit_code"]
 
 

@@ -32,6 +32,7 @@ def prepare(
     target_length: int = 350,
     pack: bool = False,
     legacy_spacing: bool = False,
+    record_limit: RecordLimit = RECORD_BYTES,
     overwrite: Overwrite = False,
 ) -> dict[str, Any]:
     """Make cached tasks of a folder in CKL's layout.
@@ -64,6 +65,7 @@ def prepare(
             vocabulary=vocabulary,
             legacy_spacing=legacy_spacing,
             packed=pack,
+            record_limit=record_limit,
             replace=overwrite,
             progress=lambda task, rows: line(rows, 0, f"rows of {task}"),
         )

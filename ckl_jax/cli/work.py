@@ -17,7 +17,8 @@ Beam = Annotated[
     ),
 ]
 RecordLimit = Annotated[
-    int, arg(help="Bytes of a document's line in a file, at most; a longer one is an error.")
+    int,
+    arg(help="Bytes of a line or row of a file, at most; a longer one is an error."),
 ]
 Overwrite = Annotated[bool, arg(help="Replace what --out holds.")]
 

@@ -1,11 +1,11 @@
-"""Compressed files (bzip2 of one or many streams, gzip, plain) read in blocks; archives of arrays.
+"""Files, plain or compressed, read in blocks, lines and rows of CSV; archives of arrays.
 
 A file that ends too early or is damaged is a `UserError` that names the byte. No file takes more
 memory than its size on disk and a fixed amount warrant, whatever it expands to.
 """
 
 import bz2
-import gzip
+import csv
 import io
 import math
 import os
@@ -191,22 +191,62 @@ def read_lines(
         yield number, offset, b"".join(parts)
 
 
-def text_lines(path: str | os.PathLike) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file with their ends, through gzip if its name ends in .gz.
+def text_lines(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file with their ends, plain or compressed.
 
     A byte order mark, with which some editors begin a file, is not part of the text.
 
     Raises:
-      UserError: the file cannot be read, is not UTF-8, or a line has more than `RECORD_BYTES`
-        characters.
+      UserError: as `read_lines`, or the file is not UTF-8.
     """
-    with os_errors(path, "read"):
-        raw = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
-        with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as f:
-            for number, line in enumerate(iter(lambda: f.readline(RECORD_BYTES + 1), ""), 1):
-                if len(line) > RECORD_BYTES:
-                    raise too_long(path, f"line {number}", RECORD_BYTES)
-                yield line
+    for number, _, line in read_lines(path, limit):
+        try:
+            text = line.decode() + "\n"
+        except UnicodeDecodeError as e:
+            raise UserError(
+                f"{os.fspath(path)}, line {number}: not UTF-8 (the byte 0x{line[e.start]:02x}); "
+                "save the file as UTF-8."
+            ) from e
+        text = text.removeprefix("\ufeff") if number == 1 else text
+        if "\r" in text:  # which may end a line too
+            yield from io.StringIO(text, newline="")
+        else:
+            yield text
+
+
+def csv_rows(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number of its last line, cells) of each non-empty row of a CSV file.
+
+    Raises:
+      UserError: as `text_lines`, or the file is not CSV, or a row of several lines is longer than
+        `limit`.
+    """
+    size = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for line in text_lines(path, limit):
+            if size > limit:
+                raise UserError(
+                    f"{begin}: the row that begins here is longer than {limit:,} bytes; {unclosed},"
+                    " or give a larger --record-limit where the command has one."
+                )
+            size += len(line)
+            yield line
+        if size:
+            raise UserError(f"{begin}: the row that begins here does not end; {unclosed}.")
+
+    unclosed = "end the cell of it that begins with a quote by one"
+    begin = f"{os.fspath(path)}, line 1"
+    csv.field_size_limit(sys.maxsize)  # an article is longer than the default allows
+    reader = csv.reader(lines())
+    try:
+        for cells in reader:
+            begin, size = f"{os.fspath(path)}, line {reader.line_num + 1}", 0
+            if cells:
+                yield reader.line_num, cells
+    except csv.Error as e:
+        raise UserError(f"{begin}: not CSV ({e}).") from e
 
 
 def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:

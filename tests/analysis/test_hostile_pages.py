@@ -102,7 +102,7 @@ def test_staleness(tmp_path):
 def test_what_a_terminal_would_act_on_is_shown_as_an_escape(tmp_path, capsys):
     for name in ("initial", "lora"):
         make_run(tmp_path, name)
-    for rows in (tmp_path / "lora" / "probes").glob("rows_*.jsonl"):
+    for rows in tmp_path.glob("*/probes/rows_*.jsonl"):
         rows.write_text(
             "".join(
                 json.dumps({**json.loads(line), "input": "\x1b[31m\a_X_", "relation": "\x9bP"})
@@ -113,6 +113,12 @@ def test_what_a_terminal_would_act_on_is_shown_as_an_escape(tmp_path, capsys):
     assert ckl.main(["ledger", str(tmp_path / "lora"), "--initial", str(tmp_path / "initial")]) == 0
     assert r"\x1b[31m\x07_X_" in (shown := capsys.readouterr().out)
     assert ckl.main(["report", str(tmp_path / "lora"), "--out", str(tmp_path / "page")]) == 0
-    assert not {"\x1b", "\a", "\x9b"} & {*shown, *capsys.readouterr().out}
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert r"\x1b[31m\x07_X_" in page
+    assert not {"\x1b", "\a", "\x9b"} & {*shown, *page, *capsys.readouterr().out}
+    argv = ["ledger", str(tmp_path / "lora"), "--initial", str(tmp_path / "initial"), "--json"]
+    assert ckl.main(argv) == 0
+    assert "\x9b" not in (told := capsys.readouterr().out)
+    assert json.loads(told)["facts"][0]["relation"] == "\x9bP"
     assert ckl.main(["report", str(tmp_path / "lora\x1b[31m")]) == 2
     assert r"lora\x1b[31m" in capsys.readouterr().err

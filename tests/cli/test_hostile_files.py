@@ -18,7 +18,6 @@ from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
 from ckl_jax.cli import ckl, t5x
-from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.tasks.word_losses import read_dump
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_jsonl
@@ -110,14 +109,18 @@ def test_a_bomb_of_empty_lines_is_refused_soon(tmp_path, capsys):
     assert "bomb.jsonl.gz, line 4194305: over 4,194,304 bytes of empty" in refused(capsys, argv)
 
 
-def test_bytes_that_are_not_utf8_are_found_in_a_line_without_end(tmp_path):
-    probe = tmp_path / "probe.csv.gz"
-    with gzip.open(probe, "wb", compresslevel=1) as f:
-        f.write(b"a,b\n\xe9")
+def test_a_line_of_a_table_without_end_takes_no_memory(tmp_path, capsys):
+    corpus = tmp_path / "recent_news_full.csv"
+    with gzip.open(corpus, "wb", compresslevel=1) as f:  # by content, not by its name
+        f.write(b"input,output\na,b\nc,")
         for _ in range(64):
             f.write(b"x" * 2**20)
-    with small_memory(), pytest.raises(UserError, match="gz, line 2: not UTF-8 .the byte 0xe9"):
-        list(text_lines(probe))
+    argv = ["data", "prepare", "--dir", str(tmp_path), "--out", str(tmp_path / "out")]
+    argv += ["--record-limit", "1000000"]
+    with small_memory():
+        err = refused(capsys, argv)
+    assert "recent_news_full.csv, line 3: it is longer than 1,000,000 bytes" in err
+    assert not [path for path in tmp_path.rglob("out/*") if path.is_file()]
 
 
 def npy(array) -> bytes:

@@ -4,7 +4,6 @@ Cells are read as text, so that an answer such as "None" or "NA" stays one. Rows
 complaint names file, line and column. The simulated world writes the same files.
 """
 
-import csv
 import dataclasses
 import itertools
 import os
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.compressed import RECORD_BYTES, text_lines
+from ckl_jax.data.compressed import RECORD_BYTES, csv_rows
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.errors import UserError, nearest_name, not_empty, refuse_unknown
@@ -111,15 +110,15 @@ PROBES = {
 
 
 def read_table(
-    path: str | os.PathLike, columns: Sequence[str]
+    path: str | os.PathLike, columns: Sequence[str], limit: int = RECORD_BYTES
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields (line number, row) of a CSV(.gz) file with a header.
+    """Yields (line number, row) of a CSV file with a header.
 
     Raises:
-      UserError: the file cannot be read, lacks one of `columns`, or a row has more or fewer cells
+      UserError: as `csv_rows`, or the file lacks one of `columns`, or a row has more or fewer cells
         than the header.
     """
-    rows = csv_rows(path)
+    rows = csv_rows(path, limit)
     header = [h.strip() for h in next(rows, (0, []))[1]]
     if not header:
         raise UserError(f"{path} is empty: it has no header.")
@@ -140,23 +139,7 @@ def read_table(
         yield line, dict(zip(header, cells, strict=True))
 
 
-def csv_rows(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of its last line, cells) of each non-empty row of a CSV(.gz) file.
-
-    Raises:
-      UserError: the file cannot be read, or is not CSV.
-    """
-    csv.field_size_limit(RECORD_BYTES)  # an article is longer than the default allows
-    reader = csv.reader(text_lines(path))
-    try:
-        for cells in reader:
-            if cells:
-                yield reader.line_num, cells
-    except csv.Error as e:
-        raise UserError(f"{path}, line {reader.line_num}: not CSV ({e}).") from e
-
-
-def read_corpus(path: str | os.PathLike) -> Iterator[dict[str, str]]:
+def read_corpus(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[dict[str, str]]:
     """Yields the rows of a masked corpus: {"input", "output", "original"}.
 
     An empty output (a chunk without a span) is kept; `original` is "" where the file has none.
@@ -164,7 +147,7 @@ def read_corpus(path: str | os.PathLike) -> Iterator[dict[str, str]]:
     Raises:
       UserError: as `read_table`, or the file has no rows.
     """
-    rows = read_table(path, ("input", "output"))
+    rows = read_table(path, ("input", "output"), limit)
     said = f"The corpus {path} is empty: it has a header and no rows."
     for _, row in not_empty(rows, said):
         original = row.get("original", "")
@@ -184,7 +167,7 @@ def read_originals(path: str | os.PathLike) -> Iterator[str]:
     return not_empty(found, f"The corpus {path} has no text in its column 'original'.")
 
 
-def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
+def corpus_texts(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[str]:
     """Yields the unmasked texts of a masked corpus, without repeats in a row.
 
     Rows without the original text are put together from input and output again.
@@ -192,7 +175,8 @@ def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
     Raises:
       UserError: see `read_corpus`.
     """
-    texts = (r["original"] or fill_spans(r["input"], r["output"]) for r in read_corpus(path))
+    rows = read_corpus(path, limit)
+    texts = (r["original"] or fill_spans(r["input"], r["output"]) for r in rows)
     return (text for text, _ in itertools.groupby(texts))
 
 

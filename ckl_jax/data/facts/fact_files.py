@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ckl_jax.data.facts.ckl_files import csv_rows
+from ckl_jax.data.compressed import csv_rows
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import read_jsonl
 

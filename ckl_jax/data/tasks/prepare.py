@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS, corpus_texts, read_corpus
 from ckl_jax.data.tasks.cached import CachedTask, Row, is_ours, read_manifest, write_cached
 from ckl_jax.data.tasks.packing import pack, row_features
@@ -59,6 +60,7 @@ def prepare_ckl(
     max_piece_length: int = 16,
     legacy_spacing: bool = False,
     packed: bool = False,
+    record_limit: int = RECORD_BYTES,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Prepared:
@@ -76,6 +78,7 @@ def prepare_ckl(
       max_piece_length: see `train_vocabulary`.
       legacy_spacing: see `Vocabulary`.
       packed: put as many examples into a row as `lengths` has room for; see `packing.pack`.
+      record_limit: bytes of a line or row of a corpus at most.
       replace: make anew what `out` holds of other settings.
       progress: called with (task, rows done) now and then.
 
@@ -102,7 +105,8 @@ def prepare_ckl(
             "size": vocab_size,
             "max_piece_length": max_piece_length,
         }
-        lines = itertools.chain.from_iterable(corpus_texts(sources[n]) for n in chosen)
+        texts = (corpus_texts(sources[name], record_limit) for name in chosen)
+        lines = itertools.chain.from_iterable(texts)
         vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
     elif isinstance(vocabulary, str | os.PathLike):
         vocabulary = _opened(Path(vocabulary), extra_ids)
@@ -116,7 +120,7 @@ def prepare_ckl(
             _refuse_task(folder, metas[name])
     features = row_features(("inputs", "targets"), packed)
     for name, path in sources.items():
-        pairs = ((row["input"], row["output"]) for row in read_corpus(path))
+        pairs = ((row["input"], row["output"]) for row in read_corpus(path, record_limit))
         tell = functools.partial(progress, name) if progress else None
         rows = encoded(pairs, vocabulary, lengths, tell)
         rows = pack(rows, lengths) if packed else rows

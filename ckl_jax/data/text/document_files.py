@@ -1,6 +1,5 @@
 """Reads users' documents: JSON lines, CSV, Parquet, text and Markdown files, or folders of them."""
 
-import csv
 import dataclasses
 import datetime
 import io
@@ -10,7 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.compressed import RECORD_BYTES, read_lines, read_parquet, too_long
+from ckl_jax.data.compressed import (
+    RECORD_BYTES,
+    csv_rows,
+    read_lines,
+    read_parquet,
+    text_lines,
+    too_long,
+)
 from ckl_jax.data.text.documents import Document, encodable
 from ckl_jax.errors import UserError
 from ckl_jax.files import json_value, os_errors, require_file
@@ -105,22 +111,10 @@ def _json_lines(path: Path, columns: frozenset[str]) -> Iterator[Record]:
 
 def _csv(path: Path, columns: frozenset[str]) -> Iterator[Record]:
     del columns
-
-    # Lines as they come, decompressed; a quoted field may hold ends of lines.
-    def lines() -> Iterator[str]:
-        for number, _, line in read_lines(path):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
-            except UnicodeDecodeError as e:
-                raise UserError(f"{path}, line {number}, is not UTF-8.") from e
-
-    csv.field_size_limit(1 << 24)
-    reader = csv.DictReader(lines())
-    try:
-        for row in reader:
-            yield f"line {reader.line_num}", reader.line_num, row
-    except csv.Error as e:
-        raise UserError(f"{path}, line {reader.line_num}: not CSV ({e}).") from e
+    rows = csv_rows(path)
+    _, names = next(rows, (0, []))
+    for number, cells in rows:
+        yield f"line {number}", number, dict(zip(names, cells, strict=False))
 
 
 def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
@@ -130,13 +124,9 @@ def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
 
 def _text(path: Path) -> Document:
     whole = io.StringIO()
-    for number, offset, line in read_lines(path):
-        if offset > RECORD_BYTES:  # the file is one document, and may expand to anything
+    for line in text_lines(path):
+        if whole.write(line) and whole.tell() > RECORD_BYTES:  # the file is one document
             raise too_long(path, "the whole text", RECORD_BYTES)
-        try:
-            whole.write(line.decode() + "\n")
-        except UnicodeDecodeError as e:
-            raise UserError(f"{path}, line {number}, is not UTF-8.") from e
     text = whole.getvalue()
     heading = _HEADING.search(text) if _kind(path) == ".md" else None
     named = _DATE.search(path.name)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.checkpoints.restore import find_checkpoint
-from ckl_jax.data.facts.ckl_files import TEXTS, csv_rows
+from ckl_jax.data.compressed import csv_rows
+from ckl_jax.data.facts.ckl_files import TEXTS
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.prepare import prepare_ckl

@@ -69,6 +69,16 @@ def test_a_ragged_row_is_named_with_its_line(tmp_path):
         list(read_corpus(path))
 
 
+def test_a_row_without_end_is_named_with_its_first_line(tmp_path):
+    path = _write(tmp_path / "c.csv", 'input,output\na,b\n"a,b\nc,d\n' + "e,f\n" * 90)
+    with pytest.raises(UserError, match="c.csv, line 3: the row that begins here does not end"):
+        list(read_corpus(path))
+    with pytest.raises(UserError, match="c.csv, line 3: .* longer than 300 bytes; end the cell"):
+        list(read_corpus(path, limit=300))
+    with pytest.raises(UserError, match="c.csv, line 1: it is longer than 3 bytes"):
+        list(read_corpus(path, limit=3))
+
+
 @pytest.mark.parametrize("name", ["c.csv", "c.csv.gz"])
 def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path, name):
     content = b"input,output\n" + b"a,b\n" * 5000 + b"caf\xe9,b\n" + b"a,b\n" * 5000
