@@ -99,9 +99,11 @@ def run_ours(shape: Any, method: str, args: argparse.Namespace) -> dict[str, Any
     import jax
     import jax.numpy as jnp
 
+    is_plain = method == "vanilla"
     changes = {"remat_policy": args.remat, "scan_layers": args.scan}
     started = time.perf_counter()
-    ours = Ours(shape, methods_of(shape)[method], dtype=jnp.bfloat16, **changes)
+    method = methods_of(shape)[method]
+    ours = Ours(shape, method, args.hardware_rng, dtype=jnp.bfloat16, **changes)
     compiling = time.perf_counter() - started
 
     def step() -> Any:
@@ -110,7 +112,7 @@ def run_ours(shape: Any, method: str, args: argparse.Namespace) -> dict[str, Any
 
     runs = seconds_per_step(step, lambda loss: loss.block_until_ready(), args.steps)
     memory = jax.local_devices()[0].memory_stats() or {}
-    flops = shape.matmul_flops() if method == "vanilla" else ours.report["flops"]
+    flops = shape.matmul_flops() if is_plain else ours.report["flops"]
     return {
         "seconds": runs,
         "flops": flops,
@@ -190,13 +192,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="of each of three runs")
     parser.add_argument("--remat", choices=("none", "minimal", "full"), default="none")
     parser.add_argument("--scan", action="store_true", help="compile one layer, not all")
+    parser.add_argument("--hardware-rng", action="store_true", help="of dropout")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only:
         print(json.dumps(run_one(args.only, args)))
         return
     argv = ["--shape", args.shape, "--steps", str(args.steps), "--remat", args.remat]
-    argv += ["--scan"] if args.scan else []
+    argv += ["--scan"] * args.scan + ["--hardware-rng"] * args.hardware_rng
     gemm = in_process("gemm", argv)
     if "error" in gemm:
         sys.exit(f"The matrix product failed: {gemm['error']}")

@@ -119,7 +119,7 @@ class Ours:
       traces: how often the step was traced; 1 however often it runs.
     """
 
-    def __init__(self, shape: Any, method: Any = None, **changes: Any):
+    def __init__(self, shape: Any, method: Any = None, hardware_rng: bool = False, **changes: Any):
         import jax
 
         from ckl_jax.methods.method import vanilla
@@ -140,7 +140,7 @@ class Ours:
         trainable, self.frozen = split(params, method.trainable)
         self.state = jax.jit(lambda p: TrainState.create(p, tx))(trainable)
         self.batch = jax.device_put(shape.tokens())
-        self.key = jax.random.key(1)
+        self.key = jax.random.key(1, impl="unsafe_rbg" if hardware_rng else None)
         self.traces = 0
         step = make_train_step(model.loss_fn, tx)
 

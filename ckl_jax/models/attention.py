@@ -1,13 +1,14 @@
 """Dot-product attention: as products, a block of queries at a time, or by a device's kernel."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ckl_jax.errors import UserError
+from ckl_jax.models.dropout import keep_mask
 from ckl_jax.models.products import scores
 from ckl_jax.models.splash import RowMask, splash
 from ckl_jax.parallel.topology import platform
@@ -20,12 +21,16 @@ MASKED = -1e10  # bias of what is not seen: finite, so that a row without keys s
 _BLOCK = 512  # queries at a time, of rows that are twice as long or longer
 
 
-def join(*biases: Array | None) -> Biases:
+def join(*biases: Array | RowMask | None) -> Biases:
     """The sum of biases, each broadcastable to [B, N, T, S]; of long rows, the biases themselves.
 
     Of long rows, the sum of what differs by head and what differs by row is as large as the logits.
+    A mask that a kernel computes takes the others with it.
     """
     given = tuple(bias for bias in biases if bias is not None)
+    if masks := [bias for bias in given if isinstance(bias, RowMask)]:
+        others = [bias for bias in (*given, masks[0].bias) if not isinstance(bias, RowMask | None)]
+        return dataclasses.replace(masks[0], bias=sum(others) if others else None)
     if len(given) > 1 and max(bias.shape[-2] for bias in given) >= 2 * _BLOCK:
         return given
     return sum(given[1:], start=given[0]) if given else None
@@ -75,21 +80,22 @@ def attend(
     if isinstance(bias, RowMask):
         if platform() != "gpu":
             return splash(query, key, value, bias, softcap)
-        if _not_for_cudnn(query, key, float32_logits, softcap) is None:
-            return bias.by_window(_causal_cudnn, query, key, value)
-        bias = jnp.where(bias.seen(length), 0.0, MASKED)
+        # It has no window that looks ahead.
+        if _not_for_cudnn(query, key, float32_logits, softcap) is None and (
+            bias.causal or bias.windows == (None,)
+        ):
+            return bias.by_window(functools.partial(_cudnn, bias), query, key, value)
+        seen = jnp.where(bias.seen(length, key.shape[1]), 0.0, MASKED)
+        bias = join(seen, bias.bias)
     biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
     if implementation == "cudnn" or (implementation != "xla" and platform() == "gpu"):
         reason = _not_for_cudnn(query, key, float32_logits, softcap)
         if reason is None:
             total = None
             if biases:
-                total = sum(biases[1:], start=biases[0]).astype(query.dtype)
-                # The kernel takes one of rows and heads broadcast, but not of queries and keys.
-                total = jnp.broadcast_to(total, (*total.shape[:2], length, key.shape[1]))
-            return jax.nn.dot_product_attention(
-                query, key, value, total, scale=1.0, implementation="cudnn"
-            )
+                total = sum(biases[1:], start=biases[0])
+            mask = RowMask(None, bias=total, causal=False)
+            return _cudnn(mask, None)(query, key, value)
         # One query at a time is a decoder's, which no setting can change.
         if implementation == "cudnn" and length > 1:
             raise UserError(f"ATTENTION_IMPL = 'cudnn' is not possible: {reason}; give 'auto'.")
@@ -118,15 +124,27 @@ def attend(
     return parts.reshape(len(query), -1, *query.shape[2:])[:, :length]
 
 
-def _causal_cudnn(window: int | None) -> Callable[[Array, Array, Array], Array]:
-    """cuDNN's kernel for causal rows, which skips what is not seen."""
-    return functools.partial(
-        jax.nn.dot_product_attention,
-        scale=1.0,
-        is_causal=True,
-        local_window_size=None if window is None else (window - 1, 0),
-        implementation="cudnn",
-    )
+def _cudnn(mask: RowMask, window: int | None) -> Callable[[Array, Array, Array], Array]:
+    """cuDNN's kernel, which skips what is not seen."""
+
+    def kernel(query: Array, key: Array, value: Array) -> Array:
+        bias = mask.bias
+        if bias is not None:  # it may be broadcast over rows and heads, but not queries and keys
+            shape = (*bias.shape[:2], query.shape[1], key.shape[1])
+            bias = jnp.broadcast_to(bias.astype(query.dtype), shape)
+        return jax.nn.dot_product_attention(
+            query,
+            key,
+            value,
+            bias,
+            scale=1.0,
+            is_causal=mask.causal,
+            key_value_seq_lengths=mask.lengths,
+            local_window_size=None if window is None else (window - 1, 0),
+            implementation="cudnn",
+        )
+
+    return kernel
 
 
 def _not_for_cudnn(
@@ -183,10 +201,3 @@ def _products(
         weights = weights.reshape(batch, groups, heads // groups, length, -1)
         y = jnp.einsum("bkgts,bskh->btkgh", weights, value).reshape(batch, length, heads, -1)
     return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)
-
-
-def keep_mask(rng: Array, rate: float, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Factors of dropout: 0 with probability `rate`, else 1 / (1 - rate)."""
-    # Inverted dropout: kept entries are scaled up, and evaluation needs no factor.
-    kept = jax.random.bernoulli(rng, 1.0 - rate, shape)
-    return kept.astype(dtype) / jnp.asarray(1.0 - rate, dtype)

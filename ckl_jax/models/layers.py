@@ -30,6 +30,7 @@ import numpy as np
 from flax.linen import partitioning
 
 from ckl_jax.models.attention import MASKED, Biases, attend
+from ckl_jax.models.dropout import Dropout
 from ckl_jax.models.log_probs import log_probs
 from ckl_jax.models.products import linear
 
@@ -282,10 +283,14 @@ class RMSNorm(nn.Module):
             variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
             return x * jax.lax.rsqrt(variance + self.epsilon)
 
-        x = normed(x)
-        if self.scale_first:
-            return scaled(x, scale).astype(self.dtype)
-        return scaled(x.astype(self.dtype), scale)
+        @kept_as_given  # or else the backward pass keeps x, x normed, and that scaled
+        def whole(x: Array, scale: Array) -> Array:
+            x = normed(x)
+            if self.scale_first:
+                return scaled(x, scale).astype(self.dtype)
+            return scaled(x.astype(self.dtype), scale)
+
+        return whole(x, scale)
 
 
 class LayerNorm(nn.Module):
@@ -334,11 +339,6 @@ class PositionEmbed(nn.Module):
         return jnp.take(table, positions.astype(jnp.int32), axis=0).astype(self.dtype)
 
 
-def dropout(rate: float, name: str | None = None) -> nn.Dropout:
-    """Dropout whose mask is shared along the length axis, as T5X's is: far fewer random bits."""
-    return nn.Dropout(rate, broadcast_dims=(-2,), name=name)
-
-
 class Bias(nn.Module):
     """Adds a bias [features] to the last axis."""
 
@@ -385,7 +385,7 @@ class MlpBlock(nn.Module):
             hidden.append(activate(name, h))
         # Gated: act(x wi_0) * (x wi_1), [B, T, F].
         h = hidden[0] if len(hidden) == 1 else hidden[0] * hidden[1]
-        h = dropout(self.dropout_rate)(h, deterministic=deterministic)
+        h = Dropout(self.dropout_rate)(h, deterministic)
         h = constrain(h, ("batch", "length", "mlp"))
         return self._project(x.shape[-1], ("mlp", "embed"), "wo", self.out_init)(h)
 

@@ -25,22 +25,26 @@ _INTERPRET = False  # tests run the kernel on CPUs
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("segment_ids", "kind"),
+    data_fields=("segment_ids", "kind", "lengths", "bias"),
     meta_fields=("causal", "windows"),
 )
 @dataclasses.dataclass(frozen=True)
 class RowMask:
-    """What positions of a row see of it, in the place of a bias: the kernel computes the mask.
+    """What positions see of a row, in the place of a bias: the kernel computes the mask.
 
     Attributes:
       segment_ids: [B, T], a position sees its own segment only; None is one segment.
       kind: [], the index of the layer's window; None where there is one window.
+      lengths: [B], how much of each row is seen, from its start; None is all. cuDNN's alone.
+      bias: added to the logits, broadcastable to [B, N, T, S]; None is none. cuDNN's alone.
       causal: a position sees nothing behind it.
       windows: of each type of layer, w: a position sees less than w away; None is any distance.
     """
 
     segment_ids: Array | None
     kind: Array | None = None
+    lengths: Array | None = None
+    bias: Array | None = None
     causal: bool = True
     windows: tuple[int | None, ...] = (None,)
 
@@ -59,27 +63,61 @@ class RowMask:
             return functions[0](*args)
         return jax.lax.switch(self.kind, functions, *args)
 
-    def seen(self, length: int) -> Array:
-        """[1, 1, T, T], which position sees which of a causal row of one segment."""
-        away = jnp.arange(length)[:, None] - jnp.arange(length)[None]
-        limits = jnp.asarray([length if window is None else window for window in self.windows])
-        return ((away >= 0) & (away < limits[0 if self.kind is None else self.kind]))[None, None]
+    def seen(self, queries: int, keys: int) -> Array:
+        """[B or 1, 1, T, S], which query sees which key, of rows of one segment."""
+        away = jnp.arange(queries)[:, None] - jnp.arange(keys)[None]
+        limits = jnp.asarray([max(queries, keys) if w is None else w for w in self.windows])
+        away = away if self.causal else jnp.abs(away)
+        seen = ((away >= 0) & (away < limits[0 if self.kind is None else self.kind]))[None, None]
+        if self.lengths is None:
+            return seen
+        return seen & (jnp.arange(keys)[None, None, None] < self.lengths[:, None, None, None])
 
 
 def row_mask(
-    implementation: str, length: int, segment_ids: Array | None, causal: bool
+    implementation: str,
+    length: int,
+    segment_ids: Array | None,
+    causal: bool,
+    valid: Array | None = None,
 ) -> RowMask | None:
     """The mask of rows of T tokens if a kernel may compute it, else None.
 
     Splash attention is for TPUs, and rows that are no shorter than its smallest block. cuDNN's
-    kernel knows causal masks, of rows of one segment.
+    kernel knows causal masks, and how long rows are, of rows of one segment.
+
+    Args:
+      implementation: see `attention.attend`.
+      length: T.
+      segment_ids: [B, T] of packed texts, or of one and padding; None is one.
+      causal: whether a position sees nothing behind it.
+      valid: [B, T], which tokens are no padding, if not `segment_ids` says it.
     """
     if platform() == "gpu" and implementation in ("auto", "cudnn"):
-        return RowMask(None) if causal and segment_ids is None else None
+        if segment_ids is not None:
+            return None
+        # Padding is behind a row's tokens, where nothing causal sees it.
+        return RowMask(None) if causal else padding_row_mask(implementation, valid)
+    if valid is not None:
+        segment_ids = jnp.where(valid, 1 if segment_ids is None else segment_ids, 0)
     is_there = platform() == "tpu" or _INTERPRET
     if implementation != "splash" or length < _LANES or not is_there:
         return None
     return RowMask(segment_ids, causal=causal)
+
+
+def padding_row_mask(implementation: str, valid: Array | None) -> RowMask | None:
+    """The mask of keys where cuDNN's kernel may compute it, else None.
+
+    Args:
+      valid: [B, S], False behind the last token of a row. Padding before it would be seen: in a
+        batch there is none.
+    """
+    if valid is None or platform() != "gpu" or implementation not in ("auto", "cudnn"):
+        return None
+    # Of a row of padding alone it is all: the weights of no keys are not numbers.
+    lengths = valid.shape[1] - jnp.argmax(valid[:, ::-1], axis=1)
+    return RowMask(None, lengths=lengths.astype(jnp.int32), causal=False)
 
 
 def splash(

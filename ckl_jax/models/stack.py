@@ -13,6 +13,7 @@ from flax.linen import partitioning
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import attention, layers
+from ckl_jax.models.dropout import Dropout
 from ckl_jax.models.side import Side
 from ckl_jax.parallel.topology import platform
 from ckl_jax.trees.paths import loop_to_scan
@@ -126,7 +127,7 @@ class StackConfig:
 
     def dropout(self, x: Array, deterministic: bool) -> Array:
         """Drops from [..., T, D]."""
-        return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
+        return Dropout(self.dropout_rate)(x, deterministic)
 
 
 def stacked(params: Any, config: Any) -> dict[str, Any]:

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.models import layers
-from ckl_jax.models.attention import join
+from ckl_jax.models.attention import Biases, join
+from ckl_jax.models.dropout import Dropout
 from ckl_jax.models.relative_positions import RelativePositionBias
 from ckl_jax.models.side import Side
-from ckl_jax.models.splash import RowMask, row_mask
+from ckl_jax.models.splash import RowMask, padding_row_mask, row_mask
 from ckl_jax.models.stack import constrain_embed, run_layers, validate
 
 Array = jax.Array
@@ -165,7 +166,7 @@ class T5Config:
 
     def dropout(self, x: Array, deterministic: bool) -> Array:
         """Drops from [..., T, D]. Each call is a module of its own: T5X's names and masks."""
-        return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
+        return Dropout(self.dropout_rate)(x, deterministic)
 
     def norm(self, name: str) -> layers.RMSNorm:
         return layers.RMSNorm(dtype=self.dtype, name=name)
@@ -189,10 +190,10 @@ class Layer(nn.Module):
     def __call__(
         self,
         x: Array,
-        bias: Array | None,
+        bias: Biases,
         keys: Array | None,
         encoded: Array | None,
-        cross_bias: Array | None,
+        cross_bias: Array | RowMask | None,
         deterministic: bool,
         decode: bool,
     ) -> Array:
@@ -265,8 +266,8 @@ class Decoder(nn.Module):
         self,
         encoded: Array,
         tokens: Array,
-        bias: Array | None,
-        cross_bias: Array | None,
+        bias: Array | RowMask | None,
+        cross_bias: Array | RowMask | None,
         deterministic: bool,
         decode: bool = False,
         max_decode_length: int | None = None,
@@ -356,8 +357,8 @@ class Transformer(nn.Module):
     def _own_bias(self, valid: Array, segment_ids: Array | None, causal: bool) -> Array | RowMask:
         """What positions see of their own row, valid [B, T]: as a bias [B, 1, T, T], or a mask."""
         cfg, length = self.config, valid.shape[1]
-        ids = jnp.where(valid, 1 if segment_ids is None else segment_ids, 0)
-        if (own := row_mask(cfg.attention_impl, length, ids, causal)) is not None:
+        own = row_mask(cfg.attention_impl, length, segment_ids, causal, valid)
+        if own is not None:
             return own
         mask = layers.padding_mask(valid, valid)
         if causal:
@@ -404,20 +405,24 @@ class Transformer(nn.Module):
         keys = encoder_input_tokens > 0
         if decode:
             # The cache's own mask makes decoding causal; see `layers.Attention`.
-            bias = None
-            cross = keys[:, None, None, :]
+            bias, cross = None, layers.mask_to_bias(keys[:, None, None, :]).astype(dtype)
         else:
             # Of the targets, as T5X does: the inputs begin with token 0, which is not padding.
             queries = decoder_target_tokens > 0
             bias = self._own_bias(queries, decoder_segment_ids, causal=True)
-            cross = layers.padding_mask(queries, keys)
-            if decoder_segment_ids is not None:
-                cross &= layers.segment_mask(decoder_segment_ids, encoder_segment_ids)
+            cross = None
+            if decoder_segment_ids is None:
+                cross = padding_row_mask(self.config.attention_impl, keys)
+            if cross is None:
+                mask = layers.padding_mask(queries, keys)
+                if decoder_segment_ids is not None:
+                    mask &= layers.segment_mask(decoder_segment_ids, encoder_segment_ids)
+                cross = layers.mask_to_bias(mask).astype(dtype)
         return self.decoder(
             encoded,
             decoder_input_tokens,
             bias,
-            layers.mask_to_bias(cross).astype(dtype),
+            cross,
             not enable_dropout,
             decode,
             max_decode_length,

@@ -9,7 +9,8 @@ import pytest
 
 from ckl_jax.errors import UserError
 from ckl_jax.models import attention, layers, splash
-from ckl_jax.models.attention import attend, join, keep_mask
+from ckl_jax.models.attention import attend, join
+from ckl_jax.models.dropout import keep_mask
 
 B, T, S, N, H = 2, 3, 5, 4, 6
 RATE = 0.5
@@ -138,13 +139,46 @@ def test_causal_masks_are_the_kernels(windows, kind, cudnn):
     assert splash.row_mask("xla", 8, None, True) is None
 
 
+@pytest.mark.parametrize("rows", [4, 6])
+def test_padding_is_the_kernels(rows, cudnn):
+    """With T5's positions; where the kernel takes no arguments, the mask is a bias."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    query = jax.random.normal(keys[0], (3, rows, N, 8))
+    key, value = (jax.random.normal(k, (3, 6, N, 8)) for k in keys[1:3])
+    table = jax.random.normal(keys[3], (1, N, rows, 6))
+    valid = jnp.arange(6)[None] < jnp.asarray([6, 3, 0])[:, None]  # the last has nothing to see
+    mask = splash.padding_row_mask("auto", valid)
+    assert mask.lengths.tolist() == [6, 3, 6]
+
+    def run(dtype, bias, implementation):
+        def loss(query, key, value, table):
+            args = [x.astype(dtype) for x in (query, key, value)]
+            y = attend(*args, join(table, bias), implementation=implementation)
+            return jnp.sin(y[:2].astype(jnp.float32)).sum()
+
+        return jax.grad(loss, argnums=(0, 1, 2, 3))(query, key, value, table)
+
+    wanted = run(jnp.float32, layers.mask_to_bias(valid)[:, None, None], "xla")
+    found = run(jnp.bfloat16, mask, "auto")
+    assert len(cudnn) == 1 and cudnn[0]["key_value_seq_lengths"] is mask.lengths
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=0.05), found, wanted)
+    found = run(jnp.float32, mask, "auto")
+    assert len(cudnn) == 1
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, wanted)
+    row = splash.row_mask("auto", 6, None, False, valid)
+    assert row.lengths.tolist() == [6, 3, 6] and not row.causal
+    assert splash.row_mask("auto", 6, valid, False, valid) is None  # packed rows
+    assert splash.padding_row_mask("xla", valid) is None
+
+
 CASES = {
     # name: (queries, keys, heads, key heads, causal, window, padding, positions)
-    "T5's encoder": (128, 128, 4, 4, False, None, True, True),
-    "T5's decoder": (64, 64, 4, 4, True, None, True, True),
-    "cross-attention": (64, 128, 4, 4, False, None, True, False),
-    "grouped": (256, 256, 8, 2, True, None, False, False),
-    "window": (256, 256, 8, 2, True, 40, False, False),
+    "T5's encoder": (128, 128, 4, 4, False, None, "lengths", True),
+    "T5's decoder": (64, 64, 4, 4, True, None, "", True),
+    "cross-attention": (64, 128, 4, 4, False, None, "lengths", False),
+    "packed": (64, 64, 4, 4, True, None, "bias", True),
+    "grouped": (256, 256, 8, 2, True, None, "", False),
+    "window": (256, 256, 8, 2, True, 40, "", False),
 }
 
 
@@ -163,18 +197,18 @@ def test_cudnn_comes_as_close_as_products(name):
     seen = jnp.ones((1, 1, queries, keys), bool)
     seen &= (away >= 0)[None, None] if causal else True
     seen &= (away < window)[None, None] if window else True
-    if padding:
-        seen &= (jnp.arange(keys)[None] < jnp.asarray([keys, keys - 30])[:, None])[:, None, None]
+    valid = jnp.arange(keys)[None] < jnp.asarray([keys, keys - 30])[:, None]
+    seen &= valid[:, None, None] if padding else True
     if positions:
         given.append(jax.random.normal(random[4], (1, heads, queries, keys)))
-    row = splash.row_mask("cudnn", queries, None, causal) if not padding else None
+    row = splash.row_mask("cudnn", queries, valid if padding == "bias" else None, causal, valid)
     row = None if row is None else dataclasses.replace(row, windows=(window,))
 
     def run(dtype, implementation):
         def loss(query, key, value, *table):
             args = [x.astype(dtype) for x in (query, key, value)]
-            bias = row if implementation == "cudnn" else None
-            bias = join(*table, layers.mask_to_bias(seen)) if bias is None else bias
+            mask = row if implementation == "cudnn" else None
+            bias = join(*table, layers.mask_to_bias(seen) if mask is None else mask)
             y = attend(*args, bias, implementation=implementation).astype(jnp.float32)
             return (y * cotangent).sum()
 

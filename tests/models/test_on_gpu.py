@@ -43,3 +43,26 @@ def test_losses_and_answers_are_traced(arch, scan, length, cudnn):
     for beams in (1, 2):
         answer = functools.partial(model.predict, max_decode_length=4, beam_size=beams)
         jax.eval_shape(answer, params, given)
+
+
+def test_gradients_of_padded_rows_are_as_right_as_those_of_products(cudnn):
+    """What the kernel masks by itself is what a bias masks elsewhere."""
+    base = TINY_BY_ARCH["v1.0"]
+    params = model_of(base).init(jax.random.key(0))["params"]
+    batch = random_batch(base, inputs=8, targets=6)
+
+    def gradients(**changes):
+        model = model_of(dataclasses.replace(base, **changes))
+        return jax.jit(jax.grad(lambda p: model.loss_fn(p, batch, None)[0]))(params)
+
+    def distance(a, b):
+        return sum(
+            jnp.sum((x - y) ** 2) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)
+        )
+
+    right = gradients(attention_impl="xla")
+    products = gradients(attention_impl="xla", dtype=jnp.bfloat16)
+    assert not cudnn
+    kernels = gradients(dtype=jnp.bfloat16)
+    assert [x for x in cudnn if x["key_value_seq_lengths"] is not None]
+    assert 0 < distance(kernels, right) < 1.3 * distance(products, right)
