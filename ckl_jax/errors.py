@@ -10,21 +10,25 @@ _LINE_ENDS = re.compile(r"\s*[\r\n]\s*")
 _LONG_WORD = re.compile(r"[^\s/;,]{200,}")  # no part of a path is so long
 # A terminal acts on them, and XML has none of them; the last turn the direction of a text.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_LONGEST = 4000
 _T = TypeVar("_T")
 
 
 class UserError(Exception):
     """Bad input. The message is one sentence: what is wrong, where, and what to do about it.
 
-    Of a word of hundreds of characters it has the beginning, ends of lines are blanks, and it is
-    `printable`.
+    Of a word of hundreds of characters it has the beginning, of thousands of words the first and
+    the last, ends of lines are blanks, and it is `printable`.
     """
 
     def __init__(self, message: str):
         message = printable(_LINE_ENDS.sub(" ", message))
-        super().__init__(
-            _LONG_WORD.sub(lambda word: f"{word[0][:40]}...[{len(word[0]):,} characters]", message)
+        message = _LONG_WORD.sub(
+            lambda word: f"{word[0][:40]}...[{len(word[0]):,} characters]", message
         )
+        if len(message) > _LONGEST:  # what to do about it stands last
+            message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 4 :]}"
+        super().__init__(message)
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the sentence alone, without the calls that led to it."""

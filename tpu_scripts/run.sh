@@ -61,10 +61,12 @@ else
 fi
 pid=\$(cat ckl_run.pid)
 tail --pid=\$pid --lines=+\$first --follow ckl_run.log | cat -n | sed -u \"s/^ */\$HOSTNAME-\$pid \$first /\"
+echo; echo ended $run
 exit \$(cat ckl_run.exit 2>/dev/null || echo 137)"
 }
 
-# Prints what hosts send, without the lines that an earlier connection has brought.
+# Prints what hosts send, without the lines that an earlier connection has brought. ended=1: one
+# said that the command has ended.
 declare -A seen
 new_lines() {
   local line number
@@ -73,6 +75,9 @@ new_lines() {
       line=${BASH_REMATCH[4]} number=$((BASH_REMATCH[2] + BASH_REMATCH[3]))
       ((number > ${seen[${BASH_REMATCH[1]}]:-0})) || continue
       seen[${BASH_REMATCH[1]}]=$number
+    elif [[ -z $line || $line == "ended $run" ]]; then # with what ends a last line without end
+      [[ -z $line ]] || ended=1
+      continue
     fi
     printf '%s\n' "$line"
   done
@@ -141,6 +146,7 @@ while true; do
       ((away)) || went_away "a host of $NAME was started anew under the command."
       say "running the command again."
       new_run
+      begun=0
       continue
     fi
     code=$(sed -n "/^ended $run [1-9]/{s/.* //p;q;}" <<<"$answer")
@@ -150,10 +156,14 @@ while true; do
       *) say "the command failed with exit code $code on a TPU that is ready; see logs.sh." ;;
     esac
     exit "$code"
+  elif ((begun)); then # no host has heard of it
+    begun=0
+    try_again "the command could not be started on $NAME"
+    continue
   fi
-  begun=1 code=0 away=0
+  begun=1 code=0 away=0 ended=0
   LEFT='the command goes on; the same line again attaches to it, run.sh --stop ends it.'
   on_all "$(remote "$lines")" | new_lines || code=$?
-  ((code)) || exit 0
+  ((code || !ended)) || exit 0 # a connection that was lost may end with 0 too
   pause # preemption takes a moment to show; 75 is the command's own, or that another was faster
 done

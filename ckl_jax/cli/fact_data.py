@@ -12,7 +12,7 @@ from ckl_jax.cli.work import Overwrite, RecordLimit
 from ckl_jax.cli.world import WorldSettings
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.overlap import Overlap
-from ckl_jax.errors import UserError, not_empty
+from ckl_jax.errors import UserError, not_empty, printable
 from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Names
 from ckl_jax.papers.ckl.data.benchmark import Options
@@ -89,7 +89,7 @@ def dated_quiz(
     for code, count in made.items():
         print(f"{count:8,}  {code}")
     for reason, count in counts.items():
-        print(f"{count:8,}  left out: {reason}")
+        print(printable(f"{count:8,}  left out: {reason}"))
     return {"out": out, "facts": made, "left_out": counts}
 
 
@@ -156,7 +156,7 @@ def _warn_of_overlap(found: Mapping[str, Mapping[str, Overlap]], strict: bool) -
     )
     if strict:
         raise UserError(message)
-    print(f"Warning: {message}")
+    print(printable(f"Warning: {message}"))
 
 
 def kilt(
@@ -225,7 +225,7 @@ def benchmark(
     for corpus, count in manifest.get("rows", {}).items():
         print(f"{count:10,}  rows of {CORPORA[corpus]}")
     for reason, count in manifest["counts"].items():
-        print(f"{count:10,}  {reason}")
+        print(printable(f"{count:10,}  {reason}"))
     print(Path(out) / "manifest.json")
     return manifest
 
@@ -293,7 +293,7 @@ def trex(
     written = counts.pop("written")
     print(f"{written:10,}  facts in {out}")
     for why, number in counts.items():
-        print(f"{number:10,}  left out: {why}")
+        print(printable(f"{number:10,}  left out: {why}"))
     return {"out": out, "facts": written, "left_out": counts}
 
 

@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Overwrite
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, printable
 from ckl_jax.options import Flat, Names, Repeated, named_folders
 from ckl_jax.papers.lm_pub_quiz.settings import Settings, Templates
 
@@ -59,14 +59,14 @@ def bear(
 
         results = probe.probe(model, data, settings, show)
     if subjects:
-        print(f"{report.biases(results)}\nResults: {out}")
+        print(printable(f"{report.biases(results)}\nResults: {out}"))
         return {"results": out}
     found = report.as_json(results)
     write_json(Path(out) / "summary.json", found)
     write_jsonl(Path(out) / "items.jsonl", report.items(results))
     if found.get("dated", {}).get("by_date"):
         write_file(Path(out) / "by_date.png", by_date.plot({results.name: found["dated"]}))
-    print(f"{report.summary(results)}\nResults: {out}")
+    print(printable(f"{report.summary(results)}\nResults: {out}"))
     return {"results": out, **found}
 
 
@@ -234,7 +234,7 @@ def compare(
     if coverage:
         print(f"Compared on common rows alone: {coverage}.")
     for line in (*differences, *tests):
-        print(line)
+        print(printable(line))
     return {"written": written, "changes": differences, **found}
 
 

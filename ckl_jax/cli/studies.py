@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.data import watching
-from ckl_jax.errors import UserError, refuse_unknown
+from ckl_jax.errors import UserError, printable, refuse_unknown
 from ckl_jax.files import read_json
 from ckl_jax.options import Flat
 from ckl_jax.papers.ckl.demo import Demo
@@ -57,7 +57,7 @@ def experiment(name: _Name, settings: Flat[Running], *, dry_run: bool = False) -
     refuse_unknown(name, titles, f"There is no experiment {name!r}; there are")
     job = importlib.import_module(_paper_of([name]).module)
     if dry_run:
-        print("\n".join(job.describe(name, settings)))
+        print(printable("\n".join(job.describe(name, settings))))
         return {}
     with ProgressLine() as progress:
         report = job.run(name, settings, progress)
@@ -115,7 +115,7 @@ def update(
         return 0
     with ProgressLine() as progress:
         if dry_run:
-            print("\n".join(job.describe(settings, progress)))
+            print(printable("\n".join(job.describe(settings, progress))))
             return 0
         if review:
             return job.review(settings, progress)
@@ -150,7 +150,7 @@ def temporalwiki(
     condition = promotion.parse(promote_if) if promote_if is not None else None
     if dry_run:
         for line in job.describe(settings):
-            print(line)
+            print(printable(line))
         return 0
     if watch is not None and (
         len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir()

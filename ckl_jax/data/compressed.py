@@ -13,12 +13,12 @@ import sys
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
 
-from ckl_jax.errors import UserError, if_missing
+from ckl_jax.errors import UserError, if_missing, nearest_name
 from ckl_jax.files import os_errors
 
 BLOCK_BYTES = 1 << 18
@@ -226,12 +226,12 @@ def csv_rows(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[tup
     def lines() -> Iterator[str]:
         nonlocal size
         for line in text_lines(path, limit):
-            if size > limit:
-                raise UserError(
-                    f"{begin}: the row that begins here is longer than {limit:,} bytes; {unclosed},"
-                    " or give a larger --record-limit where the command has one."
-                )
             size += len(line)
+            if size > limit + 1:  # and the end of the line
+                raise UserError(
+                    f"{begin}: the row that begins here is longer than {limit:,} characters; "
+                    f"{unclosed}, or give a larger --record-limit where the command has one."
+                )
             yield line
         if size:
             raise UserError(f"{begin}: the row that begins here does not end; {unclosed}.")
@@ -247,6 +247,38 @@ def csv_rows(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[tup
                 yield reader.line_num, cells
     except csv.Error as e:
         raise UserError(f"{begin}: not CSV ({e}).") from e
+
+
+def csv_table(
+    path: str | os.PathLike, columns: Sequence[str] = (), limit: int = RECORD_BYTES
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields (number of its last line, {column: cell}) of each row of a CSV file with a header.
+
+    Raises:
+      UserError: as `csv_rows`, or there is no header, it lacks one of `columns` or names a column
+        twice, or a row has more or fewer cells than it.
+    """
+    rows = csv_rows(path, limit)
+    header = [name.strip() for name in next(rows, (0, []))[1]]
+    if not header:
+        raise UserError(f"{path} is empty: it has no header.")
+    for column in columns:
+        if column not in header:
+            near = nearest_name(column, [h for h in header if h not in columns])
+            advice = f" If {near!r} is that column, rename it to {column!r}." if near else ""
+            raise UserError(
+                f"{path} has no column {column!r}; its header has {', '.join(header)}.{advice}"
+            )
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise UserError(f"{path}: its header names the column {twice!r} twice; rename one.")
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise UserError(
+                f"{path}, line {line}: {len(cells)} cells where the header has "
+                f"{len(header)}; quote cells that hold commas or line ends."
+            )
+        yield line, dict(zip(header, cells, strict=True))
 
 
 def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:

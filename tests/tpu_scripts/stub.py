@@ -94,9 +94,14 @@ case "$*" in
              echo "ended $(cat "$here/run") $answer"
         esac ;;
       *setsid*)
+        code=$(next exits)
+        if [[ $code == unheard:* ]]; then exit "${code#*:}"; fi
+        run=$(grep -oE '[0-9]+-[0-9]+-[0-9]+' <<<"$command" | head -n 1)
+        echo "$run" >"$here/run"
         echo "output of the run"
-        grep -oE '[0-9]+-[0-9]+-[0-9]+' <<<"$command" | head -n 1 >"$here/run"
-        ends "$(next exits)" ;;
+        if [[ $code == lost:* ]]; then exit "${code#*:}"; fi
+        if [[ $code != 255* && $code != 75 ]]; then printf '\nended %s\n' "$run"; fi
+        ends "$code" ;;
       *"pip install"*)
         code=$(next setup)
         if [[ $code == 0 ]]; then rm -f "$here/bare"; fi
@@ -133,7 +138,9 @@ class Cloud:
         """Puts `gcloud` there; each argument, of `_ANSWERS`, lists what it answers in turn.
 
         `before` and `status` are of the hosts, before the command and after it was started: the
-        exit code of the last one, "running", "other" for another command, or "lost".
+        exit code of the last one, "running", "other" for another command, or "lost". Of `exits`,
+        "unheard:CODE" is of a connection that ends so before the hosts hear of the command, and
+        "lost:CODE" of one that does under it.
         """
         self.put("gcloud", _GCLOUD)
         assert answers.keys() <= _ANSWERS.keys()

@@ -20,7 +20,7 @@ def test_run_sends_the_same_words_to_every_host(cloud, tmp_path):
     host = Host(tmp_path / "home", 'printf "<%s>" "$@" "$CKL_MULTIPROCESS"; exit 3')
     expected = "".join(f"<{word}>" for word in (*TRAIN[2:], "1"))
     code, text = host.run(command)
-    assert code == 3 and text.endswith(f" 1 1\t{expected}")
+    assert code == 3 and f" 1 1\t{expected}\nended " in text
     assert (host.home / "ckl_run.log").read_text() == expected
 
 
@@ -111,6 +111,25 @@ def test_a_lost_connection_is_made_again(cloud):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the connection to pod was lost; the command goes on there") == 2
     assert len(runs(cloud)) == 3 and cloud.did().count("create") == 0
+
+
+def test_what_a_connection_ends_with_is_not_the_commands(cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=["lost:0"], status=["running", "7"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 7 and "output of the run" in done.stdout
+    assert "the connection to pod was lost; the command goes on there" in done.stderr
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_command_that_no_host_has_heard_of_is_started_again(code, cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=[f"unheard:{code}", "0"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0 and "output of the run" in done.stdout
+    assert done.stderr.count("the command could not be started on pod; trying again") == 1
+    cloud.gcloud(queued=["ACTIVE"], exits=[f"unheard:{code}"])
+    (cloud.root / "run").unlink()
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 2 and "could not be started on pod, 3 times; see" in done.stderr
 
 
 def test_a_cloud_out_of_reach_is_waited_for_once_it_has_answered(cloud):

@@ -359,9 +359,14 @@ def test_what_comes_into_a_watched_folder_is_learned_once(texts, llama, tmp_path
 
 def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     out = tmp_path / "updates"
-    assert update(out, texts / "all.jsonl", "--model", str(llama), "--dry-run") == 0
+    facts = tmp_path / "facts.csv"
+    questions = ("The mayor\x1b[31m of Oz is ____.,Ada", "It\x1b[31m lies in ____.,Peru")
+    facts.write_text("\n".join(("question,answer", *questions)) + "\n")
+    argv = ["--model", str(llama), "--facts", str(facts), "--dry-run"]
+    assert update(out, texts / "all.jsonl", *argv) == 0
     told = capsys.readouterr().out
     assert "Training by lora" in told and "TFLOP: 0:00:0" in told
+    assert r"\x1b[31m" in told and "\x1b" not in told
     assert not out.exists()
 
 

@@ -8,14 +8,14 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.compressed import RECORD_BYTES, csv_rows
+from ckl_jax.data.compressed import RECORD_BYTES, csv_table
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.text.spans import fill_spans
-from ckl_jax.errors import UserError, nearest_name, not_empty, refuse_unknown
+from ckl_jax.errors import UserError, not_empty, refuse_unknown
 from ckl_jax.files import read_json_object
 
 BLANK = "<extra_id_0>"
@@ -64,7 +64,7 @@ class CsvFormat:
         answers = _read_answers(self, Path(folder) / self.answers)
         seen = set()
         columns = (self.id, self.input, self.answer, *filter(None, [self.date]))
-        for line, row in read_table(path, columns):
+        for line, row in csv_table(path, columns):
             item = _item(self, row, answers, f"{path}, line {line}")
             if item.id in seen:
                 raise UserError(f"{path}, line {line}, column {self.id!r}: {item.id} occurs twice.")
@@ -109,45 +109,15 @@ PROBES = {
 }
 
 
-def read_table(
-    path: str | os.PathLike, columns: Sequence[str], limit: int = RECORD_BYTES
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields (line number, row) of a CSV file with a header.
-
-    Raises:
-      UserError: as `csv_rows`, or the file lacks one of `columns`, or a row has more or fewer cells
-        than the header.
-    """
-    rows = csv_rows(path, limit)
-    header = [h.strip() for h in next(rows, (0, []))[1]]
-    if not header:
-        raise UserError(f"{path} is empty: it has no header.")
-    for column in columns:
-        if column not in header:
-            columns_there = ", ".join(header) or "nothing"
-            near = nearest_name(column, [h for h in header if h not in columns])
-            advice = f" If {near!r} is that column, rename it to {column!r}." if near else ""
-            raise UserError(
-                f"{path} has no column {column!r}; its header has {columns_there}.{advice}"
-            )
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise UserError(
-                f"{path}, line {line}: {len(cells)} cells where the header has "
-                f"{len(header)}; quote cells that hold commas or line ends."
-            )
-        yield line, dict(zip(header, cells, strict=True))
-
-
 def read_corpus(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[dict[str, str]]:
     """Yields the rows of a masked corpus: {"input", "output", "original"}.
 
     An empty output (a chunk without a span) is kept; `original` is "" where the file has none.
 
     Raises:
-      UserError: as `read_table`, or the file has no rows.
+      UserError: as `csv_table`, or the file has no rows.
     """
-    rows = read_table(path, ("input", "output"), limit)
+    rows = csv_table(path, ("input", "output"), limit)
     said = f"The corpus {path} is empty: it has a header and no rows."
     for _, row in not_empty(rows, said):
         original = row.get("original", "")
@@ -160,9 +130,9 @@ def read_originals(path: str | os.PathLike) -> Iterator[str]:
     Neighbouring rows of one text, masked at different spans, count once.
 
     Raises:
-      UserError: as `read_table`, the file has no column `original`, or no text in it.
+      UserError: as `csv_table`, the file has no column `original`, or no text in it.
     """
-    texts = (row["original"].strip() for _, row in read_table(path, ("original",)))
+    texts = (row["original"].strip() for _, row in csv_table(path, ("original",)))
     found = (text for text, _ in itertools.groupby(texts) if text)
     return not_empty(found, f"The corpus {path} has no text in its column 'original'.")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.facts.ckl_files import read_table
+from ckl_jax.data.compressed import csv_table
 from ckl_jax.data.facts.questions import Question
 from ckl_jax.data.json_rows import numbered_rows, text_field
 from ckl_jax.errors import UserError
@@ -145,7 +145,7 @@ def read_terms(path: str | os.PathLike) -> list[Term]:
 
 
 def _csv(path: str | os.PathLike) -> Iterator[Term]:
-    for line, row in read_table(path, ("role", "place", "holder", "start", "end")):
+    for line, row in csv_table(path, ("role", "place", "holder", "start", "end")):
         where = f"{os.fspath(path)}, line {line}"
         aliases = tuple(a.strip() for a in row.get("aliases", "").split(";") if a.strip())
         start, end = (check_date(row[k].strip(), where) for k in ("start", "end"))

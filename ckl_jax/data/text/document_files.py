@@ -11,7 +11,7 @@ from typing import Any
 
 from ckl_jax.data.compressed import (
     RECORD_BYTES,
-    csv_rows,
+    csv_table,
     read_lines,
     read_parquet,
     text_lines,
@@ -111,10 +111,8 @@ def _json_lines(path: Path, columns: frozenset[str]) -> Iterator[Record]:
 
 def _csv(path: Path, columns: frozenset[str]) -> Iterator[Record]:
     del columns
-    rows = csv_rows(path)
-    _, names = next(rows, (0, []))
-    for number, cells in rows:
-        yield f"line {number}", number, dict(zip(names, cells, strict=False))
+    for number, row in csv_table(path):
+        yield f"line {number}", number, row
 
 
 def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
+from ckl_jax.data.compressed import csv_table
 from ckl_jax.data.facts.ckl_files import (
     CsvFormat,
     available_probes,
     normalize_blank,
     read_corpus,
     read_probe,
-    read_table,
 )
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.tasks.prepare import prepare_ckl
@@ -55,7 +55,14 @@ def test_a_missing_column_is_named(tmp_path):
     with pytest.raises(UserError, match=f"c.csv has no column 'input'; .* {advice}"):
         list(read_corpus(path))
     with pytest.raises(UserError, match="e.csv is empty: it has no header"):
-        list(read_table(_write(tmp_path / "e.csv", ""), ["input"]))
+        list(csv_table(_write(tmp_path / "e.csv", ""), ["input"]))
+
+
+def test_of_a_long_header_the_ends_are_shown(tmp_path):
+    path = _write(tmp_path / "c.csv", ",".join(f"c{i}" for i in range(9999)) + "\n")
+    with pytest.raises(UserError, match="no column 'input'; its header has c0, .*, c9998.") as e:
+        list(read_corpus(path))
+    assert len(str(e.value)) < 4000
 
 
 def test_an_empty_corpus_is_named(tmp_path):
@@ -73,10 +80,14 @@ def test_a_row_without_end_is_named_with_its_first_line(tmp_path):
     path = _write(tmp_path / "c.csv", 'input,output\na,b\n"a,b\nc,d\n' + "e,f\n" * 90)
     with pytest.raises(UserError, match="c.csv, line 3: the row that begins here does not end"):
         list(read_corpus(path))
-    with pytest.raises(UserError, match="c.csv, line 3: .* longer than 300 bytes; end the cell"):
+    with pytest.raises(UserError, match="c.csv, line 3: .* than 300 characters; end the cell"):
         list(read_corpus(path, limit=300))
     with pytest.raises(UserError, match="c.csv, line 1: it is longer than 3 bytes"):
         list(read_corpus(path, limit=3))
+    path = _write(tmp_path / "d.csv", 'input,output\n"' + "a\n" * 20 + '",b\n')
+    assert list(read_corpus(path, limit=45))  # 40 of them in the cell, two quotes, comma, b
+    with pytest.raises(UserError, match="d.csv, line 2: .* longer than 40 characters"):
+        list(read_corpus(path, limit=40))
 
 
 @pytest.mark.parametrize("name", ["c.csv", "c.csv.gz"])

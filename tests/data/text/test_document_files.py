@@ -57,6 +57,8 @@ def test_parquet(tmp_path):
         ("x.jsonl", "{", "line 1"),
         ("x.csv", "a,b\n1,2\n", r"line 2: the field 'text' is missing"),
         ("x.txt", b"\xff\xfe", r"x.txt, line 1: not UTF-8 .the byte 0xff"),
+        ("x.csv", "date,text\n2020-03-01,Berta, the queen.\n", "line 2: 3 cells where .* has 2"),
+        ("x.csv", "text, text\na,b\n", "names the column 'text' twice"),
         ("x.csv", 'text\na\n"b\nc\n', r"x.csv, line 3: the row .* does not end"),
         ("x.doc", "a", r"x.doc is of no known kind; give .jsonl"),
         ("2024-13-01.txt", "a", r"its name: '2024-13-01' is not a day"),
