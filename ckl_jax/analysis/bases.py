@@ -154,11 +154,18 @@ def common_base(runs: Sequence[Run], initial: Run | None) -> Base | None:
     for run, chain in chains:
         kept = [base for base in left if any(base.is_same(other) for other in chain)]
         if not kept:
-            known = "is" if first is initial else "started from"
+            began, apart = chain[-1], "write a report for each Initial model"
+            if first is initial and not began.folder.exists():
+                raise UserError(
+                    f"{run.path} started from {began.path}, which is not there, and nothing shows "
+                    f"that {first.path} is the same; call it {began.folder.name} again, or {apart}."
+                )
+            known = "is another Initial model"
+            if first is not initial:
+                known = f"started from {candidates[-1].path}"
             raise UserError(
-                f"{run.path} started from {chain[-1].path}, but {first.path} {known} "
-                f"{'another Initial model' if first is initial else candidates[-1].path}; "
-                "write a report for each Initial model, or compare demo folders by --seeds."
+                f"{run.path} started from {began.path}, but {first.path} {known}; {apart}, or "
+                "compare demo folders by --seeds."
             )
         left = kept
     return left[0]

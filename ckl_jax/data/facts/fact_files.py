@@ -168,8 +168,11 @@ def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
         raise UserError(f"{path} has no column {missing[0]!r}; it has {header}.")
     positions = {column: names.index(column) for column in COLUMNS}
     for line, cells in rows:
-        if len(cells) <= max(positions.values()):
-            raise UserError(f"{path}, line {line}: a cell is missing.")
+        if len(cells) != len(header):
+            raise UserError(
+                f"{path}, line {line}: {len(cells)} cells where the header has {len(header)}; "
+                "quote cells that hold commas."
+            )
         fields = {column: cells[i] for column, i in positions.items()}
         if empty := [c for c, label in fields.items() if not label.strip()]:
             raise UserError(f"{path}, line {line}: the {empty[0]} is empty; remove the line.")

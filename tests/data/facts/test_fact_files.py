@@ -60,7 +60,7 @@ def test_older_columns_repeats_and_files_without_a_class(tmp_path):
         ("0801-0901_chnged.csv", ["A,b,c"], "'chnged' is none of .*mean 'changed'"),
         ("0801-0901_new.csv", [], "has no facts"),
         ("0801-0901_new.csv", ["A,b,c", "A,b,"], "line 3: the object is empty; remove the line"),
-        ("0801-0901_new.csv", ["A,b"], "line 2: a cell is missing"),
+        ("0801-0901_new.csv", ["A,b"], "line 2: 2 cells where"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, rows, message):

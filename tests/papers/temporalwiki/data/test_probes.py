@@ -180,7 +180,7 @@ def test_published_files_are_read_as_text(tmp_path):
     ]
     with pytest.raises(UserError, match="no column 'subject'"):
         list(fact_files.read_probe_csv(write(tmp_path / "b.csv", "a,b\n1,2\n")))
-    with pytest.raises(UserError, match="line 2: a cell is missing"):
+    with pytest.raises(UserError, match="line 2: 2 cells where"):
         list(fact_files.read_probe_csv(write(tmp_path / "c.csv", "subject,relation,object\n1,2\n")))
 
 
