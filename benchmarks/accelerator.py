@@ -99,11 +99,10 @@ def run_ours(shape: Any, method: str, args: argparse.Namespace) -> dict[str, Any
     import jax
     import jax.numpy as jnp
 
-    is_plain = method == "vanilla"
     changes = {"remat_policy": args.remat, "scan_layers": args.scan}
     started = time.perf_counter()
-    method = methods_of(shape)[method]
-    ours = Ours(shape, method, args.hardware_rng, dtype=jnp.bfloat16, **changes)
+    changes["hardware_rng"] = args.hardware_rng
+    ours = Ours(shape, methods_of(shape)[method], dtype=jnp.bfloat16, **changes)
     compiling = time.perf_counter() - started
 
     def step() -> Any:
@@ -112,7 +111,7 @@ def run_ours(shape: Any, method: str, args: argparse.Namespace) -> dict[str, Any
 
     runs = seconds_per_step(step, lambda loss: loss.block_until_ready(), args.steps)
     memory = jax.local_devices()[0].memory_stats() or {}
-    flops = shape.matmul_flops() if is_plain else ours.report["flops"]
+    flops = shape.matmul_flops() if method == "vanilla" else ours.report["flops"]
     return {
         "seconds": runs,
         "flops": flops,

@@ -41,7 +41,8 @@ elif ! test -x ckl_env/bin/t5x; then echo bare
 else echo \"ended \$(cat ckl_run.id) \$(cat ckl_run.exit || echo lost)\"; fi 2>/dev/null"
 
 # remote LINES: what a host does: it starts the command, or attaches to the one of this name and
-# sends its last LINES lines, each behind the process and two numbers that make the line's.
+# sends its last LINES lines, each behind the process and two numbers that make the line's; when the
+# command has ended, a line that says so.
 # PYTHONPATH: what setup.sh sent lies in the home folder. CKL_MULTIPROCESS: the hosts find each
 # other by what the TPU tells them. The lock: a second command would find the chips taken. The trap
 # keeps the shell that waits for the command alive when both are told to stop.

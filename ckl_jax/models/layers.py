@@ -276,21 +276,17 @@ class RMSNorm(nn.Module):
         if self.plus_one:
             scale = 1.0 + scale
 
-        @kept_as_given
-        def normed(x: Array) -> Array:
+        @kept_as_given  # or else the backward pass keeps x, x normed, and that scaled
+        def normed(x: Array, scale: Array) -> Array:
             # Squares of bfloat16 activations lose too much; T5X takes them in float32 as well.
             x = x.astype(jnp.float32)
             variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-            return x * jax.lax.rsqrt(variance + self.epsilon)
-
-        @kept_as_given  # or else the backward pass keeps x, x normed, and that scaled
-        def whole(x: Array, scale: Array) -> Array:
-            x = normed(x)
+            x = x * jax.lax.rsqrt(variance + self.epsilon)
             if self.scale_first:
                 return scaled(x, scale).astype(self.dtype)
             return scaled(x.astype(self.dtype), scale)
 
-        return whole(x, scale)
+        return normed(x, scale)
 
 
 class LayerNorm(nn.Module):
