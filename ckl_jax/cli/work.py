@@ -18,7 +18,7 @@ Beam = Annotated[
 ]
 RecordLimit = Annotated[
     int,
-    arg(help="Bytes of a line or row of a file, at most; a longer one is an error."),
+    arg(help="Bytes of a line or row of a document or corpus, at most; a longer one is an error."),
 ]
 Overwrite = Annotated[bool, arg(help="Replace what --out holds.")]
 

@@ -26,6 +26,7 @@ BLOCK_BYTES = 1 << 18
 # have 2 MB at most, and Wikidata's entities 5.
 RECORD_BYTES = 1 << 24
 _BLANK_BYTES = 1 << 22
+_LARGER = "or give a larger --record-limit where the command has one for such files."
 ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
 _UNREAD = {
@@ -230,7 +231,7 @@ def csv_rows(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[tup
             if size > limit + 1:  # and the end of the line
                 raise UserError(
                     f"{begin}: the row that begins here is longer than {limit:,} characters; "
-                    f"{unclosed}, or give a larger --record-limit where the command has one."
+                    f"{unclosed}, {_LARGER}"
                 )
             yield line
         if size:
@@ -250,9 +251,15 @@ def csv_rows(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[tup
 
 
 def csv_table(
-    path: str | os.PathLike, columns: Sequence[str] = (), limit: int = RECORD_BYTES
+    path: str | os.PathLike,
+    columns: Sequence[str] = (),
+    limit: int = RECORD_BYTES,
+    renamed: Sequence[tuple[str, str]] = (),
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields (number of its last line, {column: cell}) of each row of a CSV file with a header.
+
+    Args:
+      renamed: (what a column is called in some files, its name).
 
     Raises:
       UserError: as `csv_rows`, or there is no header, it lacks one of `columns` or names a column
@@ -262,6 +269,8 @@ def csv_table(
     header = [name.strip() for name in next(rows, (0, []))[1]]
     if not header:
         raise UserError(f"{path} is empty: it has no header.")
+    for other, name in renamed:
+        header = header if name in header else [name if h == other else h for h in header]
     for column in columns:
         if column not in header:
             near = nearest_name(column, [h for h in header if h not in columns])
@@ -292,7 +301,7 @@ def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:
     """The error of a record of more than `limit` bytes."""
     return UserError(
         f"{os.fspath(path)}, {where}: it is longer than {limit:,} bytes, which no record may be; "
-        "cut it up, or give a larger --record-limit where the command has one."
+        f"cut it up, {_LARGER}"
     )
 
 

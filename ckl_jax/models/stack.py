@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.linen import partitioning
+from jax.dtypes import canonicalize_dtype
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
@@ -55,8 +56,10 @@ def _dtype(dtype: Any) -> Any:
     if isinstance(dtype, str) and dtype == "auto":
         return jnp.dtype(jnp.float32 if platform() == "cpu" else jnp.bfloat16)
     with contextlib.suppress(TypeError):
-        if dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
-            return jnp.dtype(dtype)
+        # Without jax_enable_x64 a float64 would silently be a float32.
+        found = dtype is not None and jnp.dtype(dtype)
+        if found and jnp.issubdtype(found, jnp.floating) and found == canonicalize_dtype(found):
+            return found
     known = "'float32', 'bfloat16', 'float16' or 'auto'"
     raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give {known}.")
 

@@ -171,6 +171,7 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"t5.T5Config.mlp_activations": ("gleu",)}, "Did you mean 'gelu'?"),
         ({"ACTIVATION_DTYPE": "float33"}, "ACTIVATION_DTYPE is 'float33'; give 'float32'"),
         ({"ACTIVATION_DTYPE": "int32"}, "ACTIVATION_DTYPE is 'int32'"),
+        ({"ACTIVATION_DTYPE": "float64"}, "ACTIVATION_DTYPE is 'float64'"),
         ({"LABEL_SMOOTHING": 3}, "LABEL_SMOOTHING is 3; give a number in [0, 1)"),
         ({"Z_LOSS": "x"}, "Z_LOSS is 'x'"),
         ({"lora.lora.rank": 0}, "lora.rank is 0; give 1 or more"),

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ckl_jax.data.compressed import csv_rows, require_cells
+from ckl_jax.data.compressed import csv_table
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import read_jsonl
 
@@ -159,17 +159,10 @@ def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
     "NA", "None" and "1984" stay what they are; the column `objective` of older files is `object`.
 
     Raises:
-      UserError: a column is missing, or a row has other cells than the header or an empty one.
+      UserError: as `csv_table`, or a cell is empty.
     """
-    rows = csv_rows(path)
-    _, header = next(rows, (0, []))
-    names = header if "object" in header else ["object" if n == "objective" else n for n in header]
-    if missing := [c for c in COLUMNS if c not in names]:
-        raise UserError(f"{path} has no column {missing[0]!r}; it has {header}.")
-    positions = {column: names.index(column) for column in COLUMNS}
-    for line, cells in rows:
-        require_cells(path, line, cells, header)
-        fields = {column: cells[i] for column, i in positions.items()}
+    for line, row in csv_table(path, COLUMNS, renamed=[("objective", "object")]):
+        fields = {column: row[column] for column in COLUMNS}
         if empty := [c for c, label in fields.items() if not label.strip()]:
             raise UserError(f"{path}, line {line}: the {empty[0]} is empty; remove the line.")
         yield fields

@@ -182,6 +182,9 @@ def test_published_files_are_read_as_text(tmp_path):
         list(fact_files.read_probe_csv(write(tmp_path / "b.csv", "a,b\n1,2\n")))
     with pytest.raises(UserError, match="line 2: 2 cells where"):
         list(fact_files.read_probe_csv(write(tmp_path / "c.csv", "subject,relation,object\n1,2\n")))
+    twice = write(tmp_path / "d.csv", "subject,relation,object,object\n1,2,3,4\n")
+    with pytest.raises(UserError, match="column 'object' twice"):
+        list(fact_files.read_probe_csv(twice))
 
 
 # --- the chain
