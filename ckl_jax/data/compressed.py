@@ -240,14 +240,18 @@ def csv_rows(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[tup
     unclosed = "end the cell of it that begins with a quote by one"
     begin = f"{os.fspath(path)}, line 1"
     csv.field_size_limit(sys.maxsize)  # an article is longer than the default allows
-    reader = csv.reader(lines())
+    # Strict: a quote that does not end its cell shows that one before it never ended.
+    reader = csv.reader(lines(), strict=True)
     try:
         for cells in reader:
             begin, size = f"{os.fspath(path)}, line {reader.line_num + 1}", 0
             if cells:
                 yield reader.line_num, cells
     except csv.Error as e:
-        raise UserError(f"{begin}: not CSV ({e}).") from e
+        raise UserError(
+            f"{begin}: the row that begins here is not CSV ({e}); a cell that begins with a quote "
+            "ends with one, and has each quote within it twice."
+        ) from e
 
 
 def csv_table(

@@ -1,9 +1,9 @@
 """Reads dated facts (subject, relation, object, first and last day) from files of several formats.
 
-A file is JSON lines, plain or gzip, in one of four forms, recognised by their fields: dated facts
+A file is JSON lines or CSV in one of five forms, recognised by their fields: dated facts
 (docs/benchmark_builder.md; the simulated world's facts.jsonl), T-REx as LAMA and ParaRel have it,
-Wikidata at some dates (docs/real_facts.md), and DyKnow's answers with their dates; or a CSV table
-of terms of office, as `ckl data offices` writes it.
+Wikidata at some dates (docs/real_facts.md), DyKnow's answers with their dates, and terms of office
+as `ckl data offices` writes them, a CSV.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.data.compressed import csv_table
 from ckl_jax.data.facts.offices import Term, check_date, read_terms, within
 from ckl_jax.data.facts.relational import ANSWER, SUBJECT
 from ckl_jax.data.facts.templates import KINDS, PREVIOUS
@@ -91,18 +92,30 @@ def _range(date: str, never: str) -> tuple[str, str]:
 def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
     """Yields the facts of files and of all `*.jsonl` and `*.jsonl.gz` in folders, by name.
 
-    A name that ends in .csv is a table of terms of office.
+    A file that has .csv in its name is a table; an empty cell there is as a field that is left out,
+    and aliases are joined by ";".
 
     Raises:
       UserError: there is no such file, a folder has none, or a line is of no form, lacks a field
         or has a wrong one; it names file, line and field.
     """
     for path in _files(paths):
-        if path.suffix == ".csv":
+        table = ".csv" in path.suffixes
+        if table and "role" in next(csv_table(path), (0, {}))[1]:
             yield from map(_of_term, read_terms(path))
             continue
-        for where, row in not_empty(numbered_rows(path), f"{path} has no facts; leave it out."):
+        rows = _cells(path) if table else numbered_rows(path)
+        for where, row in not_empty(rows, f"{path} has no facts; leave it out."):
             yield from _form(row, where)(row, where, path)
+
+
+def _cells(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields a table's rows as `numbered_rows` those of JSON lines."""
+    for line, row in csv_table(path):
+        filled: dict[str, Any] = {name: cell for name, cell in row.items() if cell.strip()}
+        for name in filled.keys() & {"subject_aliases", "object_aliases"}:
+            filled[name] = filled[name].split(";")
+        yield f"{path}, line {line}", filled
 
 
 def _files(paths: Iterable[str | os.PathLike]) -> list[Path]:

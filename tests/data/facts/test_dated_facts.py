@@ -1,5 +1,8 @@
 """The forms in which dated facts and wordings come, real ones too."""
 
+import csv
+import dataclasses
+import gzip
 import json
 
 import pytest
@@ -47,6 +50,26 @@ def test_tables_of_offices_and_facts_without_ids(tmp_path):
     )
     assert ben.holds("2014-01-01") is None and not ben.holds("2015-01-01")
     assert (fact.subject, fact.object, fact.subject_id) == ("Oslo", "Ann", "Oslo")
+
+
+def test_a_table_of_facts_is_read_as_its_lines_of_json(tmp_path):
+    rows = [
+        fact_row("A", "B", "2020", object_aliases=["b", "c"]),
+        fact_row("C", "D", end="2021-01-02"),
+    ]
+    (tmp_path / "facts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with gzip.open(tmp_path / "facts.csv.gz", "wt", newline="") as f:
+        writer = csv.DictWriter(f, names)
+        writer.writeheader()
+        writer.writerows(
+            {k: ";".join(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows
+        )
+    lines, cells = (
+        [dataclasses.replace(fact, where="") for fact in read_dated_facts([tmp_path / name])]
+        for name in ("facts.jsonl", "facts.csv.gz")
+    )
+    assert lines == cells and lines[0].answers == ("B", "b", "c")
 
 
 GOOD, SNAPSHOT = fact_row("A", "B"), '{"subject": "A", "relation": "P6", "objects": '
