@@ -29,7 +29,6 @@ REPLAYED = 20_000  # documents of older text, evenly spread
 _RATES = ((5e7, 1e-3), (5e8, 2e-4), (2e9, 5e-5), (float("inf"), 2e-5))
 _FEW_ADDED = 5.0
 _BATCH = 1 << 12  # tokens
-_DIVISIBLE = math.lcm(*range(1, 17))  # rows, by any number of micro-batches that is likely
 _ROWS_OF_A_PASS = 20_000  # with as many, one pass is enough
 
 
@@ -161,8 +160,14 @@ def check_bindings(
     """Raises `UserError` for bindings that the training refuses or the command sets itself."""
     masked = model.has_encoder
     gin = gin_files(method, masked)
-    macros = _macros(Path(), Plan(gin, 2, batch_size or _DIVISIBLE, 1, 1.0), masked, True, 0)
+    rows = batch_size or jax.device_count()
+    macros = _macros(Path(), Plan(gin, 2, rows, 1, 1.0), masked, True, 0)
     refuse_own(bindings, macros)
+    if not batch_size and any(b.split("=")[0].strip() == "NUM_MICROBATCHES" for b in bindings):
+        raise UserError(
+            "NUM_MICROBATCHES must divide the batch, whose size the text decides by default; give "
+            "--batch-size too."
+        )
     # model.gin binds the vocabulary; the folder is of no update yet.
     macros |= {"VOCABULARY": None, "MODEL_DIR": "train"}
     statements = gin_statements(macros, bindings)
