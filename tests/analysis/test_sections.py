@@ -137,6 +137,8 @@ def test_a_telephone_shows_the_whole_of_tables_and_figures(tmp_path, demo):
             outside = "[...document.querySelectorAll('td, svg')].filter((e) => "
             outside += f"e.getBoundingClientRect().right > {width}).length"
             assert browser.run(outside) == 0
+            hidden = "[...document.querySelectorAll('.scroll:has(> .numbers)')].filter((e) => "
+            assert browser.run(f"{hidden}e.scrollHeight > e.clientHeight).length") == 0
             visible = "[...document.querySelectorAll('svg')].filter((e) => e.clientWidth)"
             classes = browser.run(f"{visible}.map((e) => e.className.baseVal)")
             assert set(classes) == {shown}
