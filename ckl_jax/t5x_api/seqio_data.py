@@ -165,7 +165,11 @@ class TaskStream:
         """
         with self._explained():
             iterator = iter(self._dataset)
-            if start_step and not self._position.restore(iterator, folder, step):
+            if start_step and (why := self._position.restore(iterator, folder, step)):
+                print(
+                    f"The position in the data {why}: reading {start_step:,} batches again.",
+                    file=sys.stderr,
+                )
                 self._read_again(iterator, start_step)
             self._position.iterator = iterator
             for batch in iterator:
@@ -221,10 +225,10 @@ class _Position:
                 file=sys.stderr,
             )
 
-    def restore(self, iterator: Any, folder: str | None, step: int | None) -> bool:
-        """Restores the iterator's state; returns whether it was saved."""
+    def restore(self, iterator: Any, folder: str | None, step: int | None) -> str:
+        """Restores the iterator's state; returns why it could not, or "" if it did."""
         if folder is None:
-            return False
+            return "was not saved"
         import tensorflow as tf
 
         prefix = f"{folder}/{self._name(step)}"
@@ -233,11 +237,13 @@ class _Position:
                 held = f.read().decode(errors="replace")
             now = {"made_of": self._made_of, "tensorflow": tf.__version__}
             if held != json.dumps(now):
-                return False
+                return "is of other data or of another version of TensorFlow"
             tf.train.Checkpoint(iterator=iterator).read(prefix).assert_consumed()
-            return True
+            return ""
+        except tf.errors.NotFoundError:
+            return "was not saved"
         except (tf.errors.OpError, IndexError):  # of files that are cut off, the latter
-            return False
+            return "is damaged"
 
 
 def dtype_of(name: str) -> Any:

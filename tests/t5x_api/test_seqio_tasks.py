@@ -229,8 +229,16 @@ def _damage(folder, how):
             path.write_bytes(content[: len(content) // 2])
 
 
-@pytest.mark.parametrize("how", ["restored", "lost", "overwritten", "cut off"])
-def test_training_streams_and_goes_on_where_it_was(world, trained, how, monkeypatch):
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("restored", ""),
+        ("lost", "was not saved"),
+        ("overwritten", "is of other data"),
+        ("cut off", "is damaged"),
+    ],
+)
+def test_training_streams_and_goes_on_where_it_was(world, trained, how, told, monkeypatch, capfd):
     other, again = str(world[0] / how), []
     read_again = seqio_data.TaskStream._read_again
     monkeypatch.setattr(
@@ -243,7 +251,9 @@ def test_training_streams_and_goes_on_where_it_was(world, trained, how, monkeypa
             _damage(other, how)
         macros = [("MODEL_DIR", other), ("TRAIN_STEPS", steps)]
         assert run(world, "train", "pretrain", TRAIN, macros) == 0
-    assert again == ([] if how == "restored" else [4])
+    assert again == ([4] if told else [])
+    assert ("The position in the data" in (said := capfd.readouterr().err)) == bool(told)
+    assert told in said
     assert Path(other, "data_position_8-00000-of-00001.json").exists()
     whole, halved = (flatten(restore_params(f"{d}/checkpoint_8")) for d in (trained, other))
     for path in whole:
