@@ -8,7 +8,13 @@
   const state = (cell) => cell.querySelector(".below")?.textContent ?? text(cell);
   const shown = (cell) => text(cell) || state(cell);
   const whole = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).join(" ").trim();
-  const number = (value) => Number(value.replaceAll(",", "").replace("%", "").replace("−", "-"));
+  const plain = (value) => Number(value.replaceAll(",", "").replace("%", "").replace("−", "-"));
+  // By what a cell is sorted: 1.38M as 1,380,000, without marks and what is in brackets behind it.
+  const UNITS = { k: 1e3, M: 1e6, B: 1e9 };
+  const number = (value) => {
+    const found = value.match(/^([-+−]?[\d,.]+(?:e[-+]?\d+)?)\s*([kMB]?)\s*[%*]*\s*(?:\(.*\))?$/);
+    return found ? plain(found[1]) * (UNITS[found[2]] ?? 1) : plain(value);
+  };
   const make = (name, properties) => Object.assign(document.createElement(name), properties);
 
   // Numbers by value, and what is none below all of them.
@@ -63,7 +69,7 @@
   }
 
   // A spreadsheet would run what begins with a sign as a formula.
-  const safe = (value) => (/^[=+@-]/.test(value) && Number.isNaN(number(value)) ? `'${value}` : value);
+  const safe = (value) => (/^[=+@-]/.test(value) && Number.isNaN(plain(value)) ? `'${value}` : value);
   const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 
   // What stands below a cell's text, such as an interval or a state, is a column of its own.
