@@ -113,15 +113,25 @@ def write_report(
     return page
 
 
-def _lead(study: Study, table: dict[str, Any]) -> list[str]:
-    """The summary: what was compared, what became of each kind of knowledge, the best FUAR."""
+def overview(study: Study) -> list[str]:
+    """Sentences: what was compared on which probes, each kind of knowledge before and after, and
+    what two probes ask.
+    """
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
     short = {p: "" if r.short == r.long else f"{r.short}, " for p, r in study.records.items()}
     sizes = [f"{r.long} ({short[p]}{items[p]:,})" for p, r in study.records.items()]
-    found = [f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."]
     roles = {record.role: record for record in reversed(study.records.values())}
-    sentences = (_extremes(table["rows"], roles[role]) for role in ROLES if role in roles)
-    found += [" ".join(filter(None, sentences)), _examples(study)]
+    sentences = (_extremes(study, roles[role]) for role in ROLES if role in roles)
+    return [
+        f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}.",
+        " ".join(filter(None, sentences)),
+        _examples(study),
+    ]
+
+
+def _lead(study: Study, table: dict[str, Any]) -> list[str]:
+    """The summary: `overview`, and the best FUAR."""
+    found = overview(study)
     measured = [row for row in table["rows"] if row["fuar"]]
     ranked = [row for row in measured if gains(row)]
     if measured and not ranked:
@@ -169,17 +179,18 @@ def _examples(study: Study) -> str:
     return f"What probes ask, for example: {'; '.join(examples)}."
 
 
-def _extremes(rows: Sequence[Mapping[str, Any]], record: Probe) -> str:
+def _extremes(study: Study, record: Probe) -> str:
     """A probe's score before the updates, and after the best and the worst one."""
-    probed = [r for r in rows if record.name in r["scores"]]
-    scores = {r["label"]: r["scores"][record.name]["value"] for r in probed}
-    before = {r["label"] for r in rows if r["key"] == "initial"}
+    probed = [e for e in study.entries if record.name in e.scores]
+    scores = {e.label: 100.0 * float(e.scores[record.name].em.mean()) for e in probed}
+    before = {e.label for e in probed if e is study.initial}
     after = {label: value for label, value in scores.items() if label not in before}
     if not after:
         return ""
     (most, high), (least, low) = (f(after.items(), key=lambda x: x[1]) for f in (max, min))
-    text = f"{record.long}: {high:.1f} % right after {most}"
-    if least != most:
+    same = high == low and len(after) > 1
+    text = f"{record.long}: {high:.1f} % right after {'each' if same else most}"
+    if high != low:
         text += f", {low:.1f} % after {least}"
     text += "".join(f", {scores[label]:.1f} % before" for label in before if label in scores)
     return f"{text}."

@@ -289,14 +289,16 @@ def write_markdown(
     sections: Sequence[Section],
     numbers: Mapping[str, Any],
     out: Path,
-    lead: str = "",
+    lead: Sequence[str] = (),
+    below: Sequence[Section] = (),
 ) -> Path:
     """Writes NAME.md, NAME.html, NAME.json and an image per figure; prints the tables.
 
     Args:
       name: such as "ckl/figure2"; "/" becomes "-" in names of files.
       numbers: for NAME.json.
-      lead: sentence below the title.
+      lead: sentences below the title.
+      below: sections that the page has besides, such as all facts.
 
     Returns:
       The path of NAME.md.
@@ -311,11 +313,12 @@ def write_markdown(
     write_json(out / f"{stem}.json", dict(numbers))
     text = [section.markdown(2, images) for section in sections]
     path = out / f"{stem}.md"
-    write_file(path, "\n".join([f"# {name}: {title}\n", *([f"{lead}\n"] if lead else []), *text]))
+    write_file(path, "\n".join([f"# {name}: {title}\n", *(f"{said}\n" for said in lead), *text]))
     for section in sections:
         section.show(name=name)
-    parts = [dataclasses.replace(s, anchor=f"part-{i}") for i, s in enumerate(sections)]
-    write_page(path.with_suffix(".html"), f"{name}: {title}", parts, [lead])
+    shown = enumerate([*sections, *below])
+    parts = [dataclasses.replace(s, anchor=f"part-{i}") for i, s in shown]
+    write_page(path.with_suffix(".html"), f"{name}: {title}", parts, lead)
     return path
 
 

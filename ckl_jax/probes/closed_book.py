@@ -279,8 +279,8 @@ def _generator_of(
     kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
     if model.task_features not in kinds or hasattr(model, "masking"):
         raise UserError(
-            f"{needs} a model that writes text in place of a blank, which a "
-            f"{type(model.config).__name__} does not write; {cure}."
+            f"{needs} a model that writes text in place of a blank, which one with a "
+            f"{type(model.config).__name__} does not; {cure}."
         )
     return kinds[model.task_features]
 

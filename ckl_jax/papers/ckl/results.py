@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis.sections import write_markdown
+from ckl_jax.analysis.changes import all_facts
+from ckl_jax.analysis.report import overview
+from ckl_jax.analysis.sections import Section, write_markdown
 from ckl_jax.analysis.study import Study, load_study
 from ckl_jax.data.facts.ckl_files import CORPORA, corpus_texts
 from ckl_jax.data.tasks.cached import CachedTask
@@ -35,9 +37,26 @@ def write(name: str, experiment: Experiment, running: Running) -> Path:
     """Writes an experiment's table or figure; returns the path of its Markdown."""
     # Tables return parts by scenario; figures return (sections, numbers).
     made = _ANALYSES[experiment.analysis](experiment, running)
+    more = _overview(experiment, running)
     if isinstance(made, dict):  # the parts of a table
-        return experiment_tables.write(name, experiment.title, made, running.root)
-    return write_markdown(name, experiment.title, *made, running.root)
+        return experiment_tables.write(name, experiment.title, made, running.root, *more)
+    return write_markdown(name, experiment.title, *made, running.root, *more)
+
+
+def _overview(experiment: Experiment, running: Running) -> tuple[list[str], list[Section]]:
+    """Sentences on what came out, and all facts; of a sweep and of KILT's data sets none."""
+    scenarios = [s for s in experiment.scenarios if not (s.tuned or s.is_swept)]
+    sizes, found, examples, facts = "", [], "", []
+    for scenario in scenarios if KILT not in experiment.published else ():
+        prefix = f"{scenario.name}: " if len(scenarios) > 1 else ""
+        if scenario.tunings:
+            study = experiment_tables.averaged_study(gpt2.tuned_folders(scenario, running))
+        else:
+            study = _study(scenario, running)
+            facts.append(dataclasses.replace(all_facts(study), title=f"{prefix}all facts"))
+        sizes, scores, examples = overview(study)
+        found.append(f"{prefix}{scores}")
+    return [sizes, *found, examples], facts
 
 
 def _trained(scenario: Scenario, cell: Cell, running: Running) -> bool:

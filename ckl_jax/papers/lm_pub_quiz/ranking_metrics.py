@@ -6,7 +6,7 @@ answers [R] int, the right options.
 """
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,15 +155,18 @@ METRICS: dict[str, Callable[[Array, Array], Any]] = {
 }
 
 
-def named(metrics: Metric | Sequence[Metric]) -> dict[str, Metric]:
+def named(metrics: Metric | Sequence[Metric], kept: Collection[str] = ()) -> dict[str, Metric]:
     """{name: metric}; a function is called by its own name, and "support" is the number of rows.
+
+    Args:
+      kept: names of others, whose values results have.
 
     Raises:
       UserError: there is none of a name.
     """
     several = [metrics] if isinstance(metrics, str) or callable(metrics) else metrics
     for one in several:
-        if one != "support":
+        if one != "support" and one not in kept:
             metric(one)
     return {m if isinstance(m, str) else m.__name__: m for m in several}
 

@@ -151,7 +151,7 @@ class RelationResult:
         if self.table:
             return metrics.metric(name)(self.reduced().scores, self.answers)
         kept = self.metadata.get("metric_values", {})
-        (key,) = metrics.named(name)
+        (key,) = metrics.named(name, kept)
         if key not in kept:
             raise UserError(f"{self.code} keeps no scores, but {', '.join(kept)}; not {key}.")
         return kept[key]
@@ -422,7 +422,8 @@ class DatasetResults:
             raise UserError("There are no results to take a metric of.")
         support = {code: r.support for code, r in self.relations.items()}
         found: dict[str, dict[str, Any]] = {}
-        for name, metric in metrics.named(names).items():
+        kept = {k for r in self.relations.values() for k in r.metadata.get("metric_values", ())}
+        for name, metric in metrics.named(names, kept).items():
             values = {code: r.get_metric(metric) for code, r in self.relations.items()}
             for group, entry in self._groups(values, support, accumulate, divide_support).items():
                 found.setdefault(group, {})[name] = entry["value"]

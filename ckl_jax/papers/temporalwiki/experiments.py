@@ -33,7 +33,7 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
     until = _UNTIL.get(key, study.DATA)
     study.run(_settings(key, updates), progress, until=until)
     sections, numbers = ANALYSES[key](load(updates.root, trained=until != study.DATA))
-    lead = _LEAD if until != study.DATA else ""  # data have no perplexities
+    lead = [_LEAD] if until != study.DATA else []  # data have no perplexities
     return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, lead)
 
 

@@ -264,7 +264,11 @@ def test_figures_share_the_cells_of_tables(tmp_path, monkeypatch, capsys):
         told = capsys.readouterr().out
         wanted = {"figure2": ["vanilla", "initial"], "table12": ["modular"]}.get(name, [])
         assert told.count("started") == len(wanted)
-        assert (tmp_path / f"ckl-{name}.md").is_file()
+        assert "updated model" in (tmp_path / f"ckl-{name}.md").read_text()
+        # What came out in words, what probes ask, and the facts.
+        page = (tmp_path / f"ckl-{name}.html").read_text()
+        assert "right after Vanilla" in page and "What probes ask" in page and "all facts" in page
+        assert page.count("<tr>") > 100
     images = {path.name for path in tmp_path.glob("*.png")}
     assert images - {"ckl-figure8.png"} == {"ckl-figure2.png", "ckl-figure9.png"}
     page = (tmp_path / "ckl-figure8.md").read_text()
@@ -306,7 +310,8 @@ def test_two_phases_at_the_smallest_size(tmp_path, monkeypatch, capsys):
     first = json.loads((tmp_path / "p1" / "lora" / "summary.json").read_text())
     assert (first["phase"], second["phase"]) == (1, 2)
     assert second["total_parameters"] > first["total_parameters"]
-    assert "14.26" in (tmp_path / "ckl-table3.md").read_text()
+    page = (tmp_path / "ckl-table3.md").read_text()
+    assert "14.26" in page and "p1_p2: InvariantLAMA: " in page
     capsys.readouterr()
     assert main(arguments) == 0  # nothing is left to train
     assert "started" not in capsys.readouterr().out

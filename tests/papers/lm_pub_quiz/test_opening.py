@@ -98,6 +98,7 @@ def test_metrics_of_ones_own_with_and_without_scores(dataset, evaluator, tmp_pat
     for _ in range(2):  # the second time they are read
         bare = evaluator.evaluate_dataset(dataset, 0, create_instance_table=False, **options)
         assert bare.get_metrics(["accuracy", answered_first])["overall"] == wanted
+        assert bare.get_metrics(["accuracy", "answered_first"])["overall"] == wanted
     assert [path.name for path in tmp_path.iterdir()] == ["metadata_results.json"]
     kept = json.loads((tmp_path / "metadata_results.json").read_text())["P1"]["metric_values"]
     np.testing.assert_allclose(kept["precision_at_k"], results["P1"].get_metric("precision_at_k"))

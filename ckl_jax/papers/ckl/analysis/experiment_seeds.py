@@ -44,7 +44,9 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
         for name in names
     }
     written = [
-        experiment_tables.write(f"seeds/{Path(name).stem}", "over seeds", _over(found), out, lead)
+        experiment_tables.write(
+            f"seeds/{Path(name).stem}", "over seeds", _over(found), out, about=lead
+        )
         for name, found in tables.items()
     ]
     partly = sorted(set.union(*in_all) - set(names)) + [_PARETO] * (any(swept) > all(swept))

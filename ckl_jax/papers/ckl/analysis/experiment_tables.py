@@ -304,16 +304,29 @@ def read_tables(path: Path) -> dict[str, Any]:
     return parts
 
 
-_LEAD = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items."
+_LEAD = (
+    "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items. EM: exact "
+    "match, in percent. FUAR: points lost for each point updated or acquired; lower is better."
+)
 
 
 def write(
-    name: str, title: str, parts: Mapping[str, Mapping[str, Any]], out: Path, lead: str = _LEAD
+    name: str,
+    title: str,
+    parts: Mapping[str, Mapping[str, Any]],
+    out: Path,
+    lead: Sequence[str] = (),
+    below: Sequence[Section] = (),
+    about: str = _LEAD,
 ) -> Path:
     """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables.
+
+    Args:
+      lead, below: see `write_markdown`.
+      about: what the numbers are, in sentences behind `lead`.
 
     Returns:
       The path of NAME.md.
     """
     sections = [section(scenario, part) for scenario, part in parts.items()]
-    return write_markdown(name, title, sections, parts, out, lead)
+    return write_markdown(name, title, sections, parts, out, [*lead, about], below)
