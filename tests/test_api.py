@@ -84,6 +84,12 @@ def test_seeds_are_compared_as_in_the_report(demo, tmp_path):
     assert [row.new_lama_low, row.new_lama_high] == pytest.approx(sorted(means))
     with pytest.raises(ckl.UserError, match="at least two demo folders"):
         ckl.compare_seeds([demo])
+    again = tmp_path / "again"
+    shutil.copytree(other, again)
+    for folder in (other, again):
+        (folder / "demo.json").write_text('{"seed": 1}')
+    with pytest.raises(ckl.UserError, match="again has the seed 1 of another folder"):
+        ckl.compare_seeds([other, again])
 
 
 @pytest.mark.usefixtures("undrawn")

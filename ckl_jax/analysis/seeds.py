@@ -16,6 +16,7 @@ from ckl_jax.files import read_json_object, write_file, write_json
 
 # Bindings that decide when a model is evaluated, and not how it is trained.
 _OF_WHEN = ("EVAL_PERIOD",)
+_DEMO = "demo.json"  # settings of `ckl demo`
 # Makes of folders the table over seeds, and its numbers for JSON.
 Summarize = Callable[[Sequence[str | Path]], tuple[Section, list[dict[str, Any]]]]
 
@@ -94,7 +95,12 @@ def of_demos(
 
     Args:
       acquired: probes that FUAR takes for new knowledge; default, see `main_table.fuar_tasks`.
+
+    Raises:
+      UserError: two demos of one seed, or of other settings.
     """
+    if all((Path(folder) / _DEMO).is_file() for folder in folders):
+        check_seeds(folders, _DEMO)
     # The intervals over items are not used here, hence the fewest samples.
     tables = [
         compute_table(load_study(find_runs([folder])), samples=2, acquired=acquired)
