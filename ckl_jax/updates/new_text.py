@@ -101,7 +101,7 @@ def _saved(path: Path) -> np.ndarray:
         raise UserError(f"{path} is damaged ({e}); restore it.") from e
     if found.dtype != np.int64 or found.ndim != 1 or (found[1:] <= found[:-1]).any():
         raise UserError(f"{path} does not hold the sentences of an update; restore it.")
-    return found
+    return found.copy()  # what `np.load` returns cannot grow
 
 
 def select(

@@ -2,6 +2,7 @@ import pytest
 
 from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
+from ckl_jax.updates import new_text
 from ckl_jax.updates.new_text import Counts, Sentences, read, select, write
 
 A = "Acme makes shoes. Acme sits in Rome."
@@ -28,6 +29,8 @@ def test_what_was_read_is_left_out_and_edited_paragraphs_stay(tmp_path):
     edited = "Acme makes shoes.\nAcme sits in Oslo."
     found, counts = select_all([document("a", A), document("d", edited)], again)
     assert [d.text for d, _ in found] == ["Acme sits in Oslo."] and counts.known == 1
+    again.save(tmp_path / "more.npy")
+    assert again.equals(tmp_path / "more.npy") and not again.equals(tmp_path / "known.npy")
 
 
 def test_earlier_days_are_old_and_later_ones_refused(tmp_path):
@@ -40,7 +43,8 @@ def test_earlier_days_are_old_and_later_ones_refused(tmp_path):
         select_all([document("x", A, "2031-01-01")], Sentences())
 
 
-def test_many_sentences_are_merged():
+def test_many_sentences_are_merged(monkeypatch):
+    monkeypatch.setattr(new_text, "_BUFFER", 1000)
     known = Sentences()
     for start in range(0, 30_000, 300):
         texts = [document(str(i), f"Number {i} is here now.") for i in range(start, start + 300)]

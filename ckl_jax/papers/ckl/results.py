@@ -56,7 +56,7 @@ def _overview(experiment: Experiment, running: Running) -> tuple[list[str], list
             facts.append(dataclasses.replace(all_facts(study), title=f"{prefix}all facts"))
         sizes, scores, examples = overview(study)
         found.append(f"{prefix}{scores}")
-    return [sizes, *found, examples], facts
+    return list(filter(None, [sizes, *found, examples])), facts
 
 
 def _trained(scenario: Scenario, cell: Cell, running: Running) -> bool:
