@@ -92,8 +92,7 @@ def _range(date: str, never: str) -> tuple[str, str]:
 def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
     """Yields the facts of files and of all `*.jsonl` and `*.jsonl.gz` in folders, by name.
 
-    A file that has .csv in its name is a table; an empty cell there is as a field that is left out,
-    and aliases are joined by ";".
+    A file that has .csv in its name is a table, in which aliases are joined by ";".
 
     Raises:
       UserError: there is no such file, a folder has none, or a line is of no form, lacks a field
@@ -112,10 +111,9 @@ def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
 def _cells(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields a table's rows as `numbered_rows` those of JSON lines."""
     for line, row in csv_table(path):
-        filled: dict[str, Any] = {name: cell for name, cell in row.items() if cell.strip()}
-        for name in filled.keys() & {"subject_aliases", "object_aliases"}:
-            filled[name] = filled[name].split(";")
-        yield f"{path}, line {line}", filled
+        names = {"subject_aliases", "object_aliases"}
+        found = {n: cell.split(";") if n in names else cell.strip() for n, cell in row.items()}
+        yield f"{path}, line {line}", found
 
 
 def _files(paths: Iterable[str | os.PathLike]) -> list[Path]:

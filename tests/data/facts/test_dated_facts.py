@@ -70,6 +70,11 @@ def test_a_table_of_facts_is_read_as_its_lines_of_json(tmp_path):
         for name in ("facts.jsonl", "facts.csv.gz")
     )
     assert lines == cells and lines[0].answers == ("B", "b", "c")
+    (tmp_path / "bad.csv").write_text(
+        "subject_name,relation,object_name,subject,object\n,P36,Paris,Q1,Q2\n"
+    )
+    with pytest.raises(UserError, match="bad.csv, line 2: the field 'subject_name' is ''"):
+        list(read_dated_facts([tmp_path / "bad.csv"]))
 
 
 GOOD, SNAPSHOT = fact_row("A", "B"), '{"subject": "A", "relation": "P6", "objects": '
