@@ -113,14 +113,19 @@ def write_report(
     return page
 
 
-def overview(study: Study) -> list[str]:
+def overview(study: Study, acquired: Sequence[str] = ()) -> list[str]:
     """Sentences: what was compared on which probes, each kind of knowledge before and after, and
     what two probes ask.
+
+    Args:
+      acquired: the last of these stands for new knowledge; by default the first of that role.
     """
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
     short = {p: "" if r.short == r.long else f"{r.short}, " for p, r in study.records.items()}
     sizes = [f"{r.long} ({short[p]}{items[p]:,})" for p, r in study.records.items()]
     roles = {record.role: record for record in reversed(study.records.values())}
+    if acquired:
+        roles["acquired"] = study.records[acquired[-1]]
     sentences = (_extremes(study, roles[role]) for role in ROLES if role in roles)
     return [
         f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}.",

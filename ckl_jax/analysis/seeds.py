@@ -131,6 +131,8 @@ def of_demos(
         f"Mean over {len(tables)} demos; below it, the smallest and the largest. FUAR has a mean "
         "where something was gained in all of them."
     )
+    if partly := [row["label"] for row in rows if any(row["key"] not in s for s in seeds)]:
+        note += f" Not in all of them: {', '.join(partly)}."
     headers = ["Method", "Trainable", *shown.values(), *sections.COSTS]
     return Section(headers=headers, rows=cells, notes=[note]), rows
 

@@ -9,10 +9,10 @@
   const shown = (cell) => text(cell) || state(cell);
   const whole = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).join(" ").trim();
   const plain = (value) => Number(value.replaceAll(",", "").replace("%", "").replace("−", "-"));
-  // By what a cell is sorted: 1.38M as 1,380,000, without marks and what is in brackets behind it.
+  // By what a cell is sorted: 1.38M as 1,380,000, without marks, and the first of "1 / 2 (3)".
   const UNITS = { k: 1e3, M: 1e6, B: 1e9 };
   const number = (value) => {
-    const found = value.match(/^([-+−]?[\d,.]+(?:e[-+]?\d+)?)\s*([kMB]?)\s*[%*]*\s*(?:\(.*\))?$/);
+    const found = value.match(/^([-+−]?[\d,.]+(?:e[-+]?\d+)?)\s*([kMB]?)\s*[%*]*(?:\s+\/.*|\s*\(.*\))?$/);
     return found ? plain(found[1]) * (UNITS[found[2]] ?? 1) : plain(value);
   };
   const make = (name, properties) => Object.assign(document.createElement(name), properties);

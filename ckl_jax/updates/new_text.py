@@ -7,6 +7,7 @@ bytes of memory for each sentence ever read.
 
 import dataclasses
 import itertools
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -96,12 +97,13 @@ def _sort_in(known: np.ndarray, added: np.ndarray) -> None:
 def _saved(path: Path) -> np.ndarray:
     try:
         with os_errors(path, "read"):
-            found = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as e:
+            found = np.load(path, mmap_mode="r", allow_pickle=False)  # no larger than the file
+    except (ValueError, EOFError, OverflowError, zipfile.BadZipFile) as e:
         raise UserError(f"{path} is damaged ({e}); restore it.") from e
-    if found.dtype != np.int64 or found.ndim != 1 or (found[1:] <= found[:-1]).any():
+    is_array = isinstance(found, np.ndarray) and found.dtype == np.int64 and found.ndim == 1
+    if not is_array or (found[1:] <= found[:-1]).any():
         raise UserError(f"{path} does not hold the sentences of an update; restore it.")
-    return found.copy()  # what `np.load` returns cannot grow
+    return np.array(found)  # which can grow
 
 
 def select(

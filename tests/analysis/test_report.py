@@ -439,7 +439,9 @@ def test_seeds_are_summarised(tmp_path, capsys):
     Balanced(text)
     rows = json.loads((tmp_path / "seeds.json").read_text())["rows"]
     assert rows[1]["columns"]["invariant_lama"]["mean"] == pytest.approx(35.0)
-    assert len(rows[1]["columns"]["fuar"]["values"]) == 2
+    assert len(rows[1]["columns"]["fuar"]["values"]) == 2 and "Not in all" not in text
+    demos.append(make_demo(tmp_path / "lora", ("initial", "vanilla", "lora"), seed=2))
+    assert "Not in all of them: LoRA." in compare_seeds(demos, tmp_path, of_demos).read_text()
     with pytest.raises(UserError, match="at least two"):
         compare_seeds(demos[:1], tmp_path, of_demos)
     with pytest.raises(UserError, match="is the MODEL_DIR of one run; --seeds compares folders"):

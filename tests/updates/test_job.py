@@ -1,5 +1,6 @@
 """Whole updates of tiny models, by the command."""
 
+import io
 import json
 import re
 import shutil
@@ -240,14 +241,36 @@ def test_a_damaged_record_is_named(name, changed, said, done, texts, tmp_path, c
     assert str(out / name) in told and said in told
 
 
+def _array_of(count):
+    """A file whose header promises so many numbers."""
+    file = io.BytesIO()
+    header = {"descr": "<i8", "fortran_order": False, "shape": (count,)}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     "saved",
-    [b"mine", np.zeros(3), np.zeros((2, 4), np.int64), np.array(["a"]), np.array([2, 1])],
-    ids=["bytes", "floats", "matrix", "texts", "unsorted"],
+    [
+        b"mine",
+        b"PK\x03\x04",
+        _array_of(10**12),
+        _array_of(10**30),
+        np.zeros(3),
+        np.zeros((2, 4), np.int64),
+        np.array(["a"]),
+        np.array([2, 1]),
+        {"a": np.arange(3)},
+    ],
+    ids=["bytes", "zip", "long", "longer", "floats", "matrix", "texts", "unsorted", "npz"],
 )
 def test_sentences_that_are_damaged_are_named(saved, tmp_path):
     path = tmp_path / "sentences.npy"
-    path.write_bytes(saved) if isinstance(saved, bytes) else np.save(path, saved)
+    if isinstance(saved, bytes):
+        path.write_bytes(saved)
+    else:
+        with path.open("wb") as file:
+            np.savez(file, **saved) if isinstance(saved, dict) else np.save(file, saved)
     with pytest.raises(UserError, match="sentences.npy .*; restore it"):
         Sentences(path)
 

@@ -99,8 +99,11 @@ def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
         or has a wrong one; it names file, line and field.
     """
     for path in _files(paths):
-        table = ".csv" in path.suffixes
-        if table and "role" in next(csv_table(path), (0, {}))[1]:
+        table = ".csv" in map(str.lower, path.suffixes)
+        if (
+            table
+            and len(next(csv_table(path), (0, {}))[1].keys() & {"role", "place", "holder"}) > 1
+        ):
             yield from map(_of_term, read_terms(path))
             continue
         rows = _cells(path) if table else numbered_rows(path)

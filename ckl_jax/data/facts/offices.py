@@ -149,8 +149,8 @@ def _csv(path: str | os.PathLike) -> Iterator[Term]:
         where = f"{os.fspath(path)}, line {line}"
         aliases = tuple(a.strip() for a in row.get("aliases", "").split(";") if a.strip())
         start, end = (check_date(row[k].strip(), where) for k in ("start", "end"))
-        role, holder = (text_field(row, k, where) for k in ("role", "holder"))
-        yield Term(role, row["place"], holder, start, end, aliases)
+        role, place, holder = (text_field(row, k, where) for k in ("role", "place", "holder"))
+        yield Term(role, place, holder, start, end, aliases)
 
 
 def _dyknow(path: str | os.PathLike) -> Iterator[Term]:

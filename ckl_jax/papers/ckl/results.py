@@ -44,8 +44,8 @@ def write(name: str, experiment: Experiment, running: Running) -> Path:
 
 
 def _overview(experiment: Experiment, running: Running) -> tuple[list[str], list[Section]]:
-    """Sentences on what came out, and all facts; of a sweep and of KILT's data sets none."""
-    scenarios = [s for s in experiment.scenarios if not (s.tuned or s.is_swept)]
+    """Sentences on what came out, and all facts; of KILT's data sets none."""
+    scenarios = [s for s in experiment.scenarios if not s.tuned]
     sizes, found, examples, facts = "", [], "", []
     for scenario in scenarios if KILT not in experiment.published else ():
         prefix = f"{scenario.name}: " if len(scenarios) > 1 else ""
@@ -53,8 +53,9 @@ def _overview(experiment: Experiment, running: Running) -> tuple[list[str], list
             study = experiment_tables.averaged_study(gpt2.tuned_folders(scenario, running))
         else:
             study = _study(scenario, running)
-            facts.append(dataclasses.replace(all_facts(study), title=f"{prefix}all facts"))
-        sizes, scores, examples = overview(study)
+            if not scenario.is_swept:  # which has too many models for one table
+                facts.append(dataclasses.replace(all_facts(study), title=f"{prefix}all facts"))
+        sizes, scores, examples = overview(study, scenario.acquired)
         found.append(f"{prefix}{scores}")
     return list(filter(None, [sizes, *found, examples])), facts
 

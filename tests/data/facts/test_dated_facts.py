@@ -75,6 +75,9 @@ def test_a_table_of_facts_is_read_as_its_lines_of_json(tmp_path):
     )
     with pytest.raises(UserError, match="bad.csv, line 2: the field 'subject_name' is ''"):
         list(read_dated_facts([tmp_path / "bad.csv"]))
+    (tmp_path / "terms.csv").write_text("role,place,holder,start,end\nmayor,,Ann,2021-01-01,\n")
+    with pytest.raises(UserError, match="terms.csv, line 2: the field 'place' is ''"):
+        list(read_dated_facts([tmp_path / "terms.csv"]))
 
 
 GOOD, SNAPSHOT = fact_row("A", "B"), '{"subject": "A", "relation": "P6", "objects": '
