@@ -199,6 +199,12 @@ class _Position:
         self._failed = False
         self._newest: int | None = None  # whose checkpoint may still be written
 
+    def _record(self, step: int | None) -> str:
+        import tensorflow as tf
+
+        record = {"made_of": self._made_of, "step": step, "tensorflow": tf.__version__}
+        return json.dumps(record)
+
     def save(self, folder: str, step: int) -> None:
         if self.iterator is None or self._failed:
             return
@@ -216,7 +222,7 @@ class _Position:
             prefix = f"{folder}/{self._name(step)}"
             tf.train.Checkpoint(iterator=self.iterator).write(prefix)
             with files.GFile(f"{prefix}.json", "w") as f:  # last: the rest is whole
-                f.write(json.dumps({"made_of": self._made_of, "tensorflow": tf.__version__}))
+                f.write(self._record(step))
         except tf.errors.OpError as e:
             self._failed = True
             print(
@@ -235,9 +241,8 @@ class _Position:
         try:
             with tf.io.gfile.GFile(f"{prefix}.json", "rb") as f:
                 held = f.read().decode(errors="replace")
-            now = {"made_of": self._made_of, "tensorflow": tf.__version__}
-            if held != json.dumps(now):
-                return "is of other data or of another version of TensorFlow"
+            if held != self._record(step):
+                return "is of other data, another step or another version of TensorFlow"
             tf.train.Checkpoint(iterator=iterator).read(prefix).assert_consumed()
             return ""
         except tf.errors.NotFoundError:

@@ -54,7 +54,7 @@ class Sentences:
 
     def __init__(self, path: Path | None = None):
         self._recent = np.empty(0, np.int64)
-        self._sorted = np.empty(0, np.int64) if path is None or not path.exists() else _saved(path)
+        self._sorted = np.empty(0, np.int64) if path is None else _saved(path)
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
         """Adds hashes; returns which were new, counting the first of equal ones only."""
@@ -95,6 +95,8 @@ def _sort_in(known: np.ndarray, added: np.ndarray) -> None:
 
 
 def _saved(path: Path) -> np.ndarray:
+    if not path.exists():
+        raise UserError(f"There is no {path}, which says what was learned; restore it.")
     try:
         with os_errors(path, "read"):
             found = np.load(path, mmap_mode="r", allow_pickle=False)  # no larger than the file

@@ -30,6 +30,8 @@ def test_what_was_read_is_left_out_and_edited_paragraphs_stay(tmp_path):
     found, counts = select_all([document("a", A), document("d", edited)], again)
     assert [d.text for d, _ in found] == ["Acme sits in Oslo."] and counts.known == 1
     again.save(tmp_path / "more.npy")
+    with pytest.raises(UserError, match="There is no .*lost.npy"):
+        Sentences(tmp_path / "lost.npy")
     assert again.equals(tmp_path / "more.npy") and not again.equals(tmp_path / "known.npy")
 
 

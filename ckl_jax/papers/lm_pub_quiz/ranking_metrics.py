@@ -168,7 +168,12 @@ def named(metrics: Metric | Sequence[Metric], kept: Collection[str] = ()) -> dic
     for one in several:
         if one != "support" and one not in kept:
             metric(one)
-    return {m if isinstance(m, str) else m.__name__: m for m in several}
+    found = {m if isinstance(m, str) else getattr(m, "__name__", ""): m for m in several}
+    if "" in found or len(found) < len(several):
+        raise UserError(
+            "Metrics go by their names: give each function a name of its own, by `def`."
+        )
+    return found
 
 
 def metric(name: Metric) -> Callable[[Array, Array], Any]:

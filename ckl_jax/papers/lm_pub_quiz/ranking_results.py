@@ -7,6 +7,7 @@ and so are the forms of before 2024-12.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -457,13 +458,17 @@ class DatasetResults:
         return pandas.DataFrame.from_dict(found, orient="index").rename_axis(by or "relation")
 
     def __repr__(self) -> str:
-        accuracy = self.get_metrics("accuracy")["overall"]["accuracy"] if self.relations else 0.0
-        return f"DatasetResults({self.name!r}, {len(self)} relations, accuracy {accuracy:.1%})"
+        accuracy = ""
+        with contextlib.suppress(UserError):  # other metrics may be all that is kept
+            accuracy = f", accuracy {self.get_metrics('accuracy')['overall']['accuracy']:.1%}"
+        return f"DatasetResults({self.name!r}, {len(self)} relations{accuracy})"
 
     def _repr_html_(self) -> str:
         from markupsafe import escape
 
-        table = self.scores()._repr_html_()  # type: ignore[operator]
+        table = ""
+        with contextlib.suppress(UserError):
+            table = self.scores()._repr_html_()  # type: ignore[operator]
         return f"<p>{escape(repr(self))}</p>{table}"
 
     def __getitem__(self, code: str) -> RelationResult:

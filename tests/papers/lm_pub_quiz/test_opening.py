@@ -104,6 +104,12 @@ def test_metrics_of_ones_own_with_and_without_scores(dataset, evaluator, tmp_pat
     np.testing.assert_allclose(kept["precision_at_k"], results["P1"].get_metric("precision_at_k"))
     with pytest.raises(ckl.UserError, match="P1 keeps no scores, but accuracy, precision_at_k"):
         bare.get_metrics("brier_score")
+    only = evaluator.evaluate_dataset(
+        dataset, 0, create_instance_table=False, metric=answered_first
+    )
+    assert "accuracy" not in repr(only) and only._repr_html_()
+    with pytest.raises(ckl.UserError, match="a name of its own"):
+        results.get_metrics([lambda s, a: 0.0, lambda s, a: 1.0])
     with pytest.raises(ckl.UserError, match="there must be a metric"):
         evaluator.evaluate_dataset(dataset, create_instance_table=False)
     with pytest.raises(ckl.UserError, match="scored with metric_only="):
