@@ -169,10 +169,8 @@ def named(metrics: Metric | Sequence[Metric], kept: Collection[str] = ()) -> dic
         if one != "support" and one not in kept:
             metric(one)
     found = {m if isinstance(m, str) else getattr(m, "__name__", ""): m for m in several}
-    if "" in found or len(found) < len(several):
-        raise UserError(
-            "Metrics go by their names: give each function a name of its own, by `def`."
-        )
+    if "" in found or len(found) < len(set(several)):
+        raise UserError("Metrics go by name: give each function a name of its own, by `def`.")
     return found
 
 

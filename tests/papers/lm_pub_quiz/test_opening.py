@@ -108,6 +108,7 @@ def test_metrics_of_ones_own_with_and_without_scores(dataset, evaluator, tmp_pat
         dataset, 0, create_instance_table=False, metric=answered_first
     )
     assert "accuracy" not in repr(only) and only._repr_html_()
+    assert results.get_metrics(["accuracy", "accuracy"]) == results.get_metrics("accuracy")
     with pytest.raises(ckl.UserError, match="a name of its own"):
         results.get_metrics([lambda s, a: 0.0, lambda s, a: 1.0])
     with pytest.raises(ckl.UserError, match="there must be a metric"):
