@@ -23,7 +23,7 @@ from ckl_jax.papers.mind_the_gap.analysis import published
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
 from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import draw as draw_scores
 from ckl_jax.papers.mind_the_gap.analysis.office_holder_qa import draw_by_date, table
-from ckl_jax.papers.mind_the_gap.analysis.report import parts_of
+from ckl_jax.papers.mind_the_gap.analysis.report import headline, parts_of
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import compute
 from ckl_jax.papers.mind_the_gap.data.newsqa import read_dates, read_newsqa
 from ckl_jax.papers.mind_the_gap.office_holder_qa import ask
@@ -186,8 +186,10 @@ def run(name: str, gap: Paper, progress: Progress = no_progress) -> Path:
     with job.opened(gap) as study:
         rates = job.measure(study, gap, progress)
         study.step("Tables and figures")
+        found = ""
         if experiment.part:
             results = compute(job.comparison(gap, rates))
+            found = headline(results)
             sections = [experiment.make(results), parts_of(results, draw(results))[experiment.part]]
         else:
             sections = [experiment.make(gap)]
@@ -201,7 +203,7 @@ def run(name: str, gap: Paper, progress: Progress = no_progress) -> Path:
             "are directions and orders, not the numbers."
         )
         title = f"{name}: {TITLES[name]}"
-        return study.done(write_page(gap.root / f"{short}.html", title, sections, [lead]))
+        return study.done(write_page(gap.root / f"{short}.html", title, sections, [found, lead]))
 
 
 def describe(name: str, gap: Paper) -> list[str]:

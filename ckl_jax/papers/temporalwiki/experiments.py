@@ -12,7 +12,9 @@ from ckl_jax.files import read_json_object
 from ckl_jax.papers.temporalwiki import study
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
 from ckl_jax.papers.temporalwiki.analysis.published import TITLES
+from ckl_jax.papers.temporalwiki.analysis.report import overview
 from ckl_jax.papers.temporalwiki.analysis.results import RECORD, load
+from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, table_3
 from ckl_jax.papers.temporalwiki.settings import Updates
 
 _UNTIL = dict.fromkeys(("table5", "table6"), study.ALL)  # of others, the data suffice
@@ -32,8 +34,11 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
     key = name.rpartition("/")[2]
     until = _UNTIL.get(key, study.DATA)
     study.run(_settings(key, updates), progress, until=until)
-    sections, numbers = ANALYSES[key](load(updates.root, trained=until != study.DATA))
-    lead = [_LEAD] if until != study.DATA else []  # data have no perplexities
+    found = load(updates.root, trained=until != study.DATA)
+    sections, numbers = ANALYSES[key](found)
+    lead = []
+    if until != study.DATA:  # data have no perplexities
+        lead = [*overview(found, table_3(found, Perplexities(found))), _LEAD]
     return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, lead)
 
 

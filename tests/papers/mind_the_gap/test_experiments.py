@@ -241,6 +241,9 @@ def test_all_experiments_share_one_folder(tmp_path, monkeypatch, capsys):
         short = name.replace("/", "-")
         assert "<h1" in (out / f"{short}.html").read_text()
         assert (out / f"{short}.md").stat().st_size
+        if name == "mind_the_gap/table2":
+            page = (out / f"{short}.html").read_text()
+            assert "The perplexity of" in page and "differs from the control" in page
     text = (out / "mind_the_gap-table2.md").read_text()
     assert "22.45" in text and "16.05" in text
     assert {p.parent.name for p in out.glob("*/summary.json")} == {

@@ -122,7 +122,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     ]
     title = "What each update learned and forgot"
     # The page comes first: by it a report that was interrupted is known as this package's.
-    lead = [*_lead(study, made["table_3"]), _asked(facts)]
+    lead = [*overview(study, made["table_3"]), _asked(facts)]
     page = write_page(out / "report.html", title, sections, lead)
     figures.save(drawn, out / "figures")
     write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
@@ -344,7 +344,8 @@ def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
     return Section("Facts", headers, rows, sections=[below], anchor="facts")
 
 
-def _lead(study: Study, three: Rows) -> list[str]:
+def overview(study: Study, three: Rows) -> list[str]:
+    """Sentences: the updates, and the best perplexities of the last one, from `tables.table_3`."""
     names = ", ".join(map(method_label, study.methods)) or "no method yet"
     unfinished = [
         f"{method_label(m)} after {', '.join(missing)}"
