@@ -286,19 +286,12 @@ def csv_table(
         twice = next(name for name in header if header.count(name) > 1)
         raise UserError(f"{path}: its header names the column {twice!r} twice; rename one.")
     for line, cells in rows:
-        require_cells(path, line, cells, header)
+        if len(cells) != len(header):
+            raise UserError(
+                f"{path}, line {line}: {len(cells)} cells where the header has "
+                f"{len(header)}; quote cells that hold commas or line ends."
+            )
         yield line, dict(zip(header, cells, strict=True))
-
-
-def require_cells(
-    path: str | os.PathLike, line: int, cells: Sequence[str], header: Sequence[str]
-) -> None:
-    """Raises `UserError` if a row of CSV has more or fewer cells than the header."""
-    if len(cells) != len(header):
-        raise UserError(
-            f"{path}, line {line}: {len(cells)} cells where the header has "
-            f"{len(header)}; quote cells that hold commas or line ends."
-        )
 
 
 def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:

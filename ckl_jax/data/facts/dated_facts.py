@@ -100,10 +100,8 @@ def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
     """
     for path in _files(paths):
         table = ".csv" in map(str.lower, path.suffixes)
-        if (
-            table
-            and len(next(csv_table(path), (0, {}))[1].keys() & {"role", "place", "holder"}) > 1
-        ):
+        first = next(csv_table(path), (0, {}))[1] if table else {}
+        if len(first.keys() & {"role", "place", "holder"}) > 1:
             yield from map(_of_term, read_terms(path))
             continue
         rows = _cells(path) if table else numbered_rows(path)
