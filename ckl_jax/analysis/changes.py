@@ -40,6 +40,7 @@ def pick_examples(study: Study) -> list[Example]:
     """
     examples = []
     for probe, methods, states in _compared(study):
+        keys = [e.key for e in methods]
         leader = study.baseline if study.baseline in methods else methods[0]
         kinds = states[methods.index(leader)]
         telling = _telling(states)
@@ -48,7 +49,8 @@ def pick_examples(study: Study) -> list[Example]:
             if kind == "never known":  # only worth showing where another method knows
                 mine = [i for i in mine if len(set(states[:, i])) > 1][:1]
             for i in mine[:_PER_KIND]:
-                examples.append(_example(study, probe, kind, i, methods, states[:, i]))
+                found = dict(zip(keys, states[:, i], strict=True))
+                examples.append(_example(study, probe, kind, i, found))
     return examples
 
 
@@ -67,19 +69,23 @@ def _telling(states: np.ndarray) -> list[int]:
     return np.argsort(np.negative(variety), kind="stable").tolist()
 
 
-def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Example:
-    row = study.initial.scores[probe].rows[i]
-    # Initial is compared with nothing, so that its answers have no ledger state but right, old or
-    # neither.
-    right = "right" if row["em"] else "old answer" if row.get("em_old") else ""
-    cells = [(row["predictions"][0], right)]
-    answers = dict(zip((e.key for e in methods), states, strict=True))
-    for entry in study.methods:
-        if entry.key in answers:
-            text = entry.scores[probe].rows[i]["predictions"][0]
-            cells.append((text, STATES[answers[entry.key]]))
-        else:
+def _example(study: Study, probe: str, kind: str, i: int, states: Mapping[str, int]) -> Example:
+    """Fact `i` of a probe.
+
+    Args:
+      states: {entry's key: ledger state}; an entry without one, such as Initial, is compared with
+        nothing, so that its answer is right, the old one or neither.
+    """
+    cells, row = [], {}
+    for entry in study.entries:
+        if probe not in entry.scores:
             cells.append(("–", ""))
+            continue
+        row = entry.scores[probe].rows[i]
+        state = "right" if row["em"] else "old answer" if row.get("em_old") else ""
+        if entry.key in states:
+            state = STATES[states[entry.key]]
+        cells.append((row["predictions"][0], state))
     old = row.get("old_answers") or []
     answer = row["answers"][0] + (f" (before: {old[0]})" if old else "")
     title, question = study.records[probe].long, str(row.get("input", ""))
@@ -88,6 +94,7 @@ def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Ex
 
 _PER_KIND = 2  # examples of a probe
 _MOST_FACTS = 4000  # of a page of some 3 MB
+_MOST_LETTERS = 300  # of a cell
 _GROUPS = {
     "frequency": "frequency: how often the training text states the fact.",
     "reviewed": "reviewed: whether the fact stands in the text that Mix-Review and replay reread.",
@@ -116,12 +123,16 @@ def examples(study: Study) -> Section:
 def all_facts(study: Study) -> Section:
     """One table of the facts of all probes, at most 4,000."""
     rows, left_out = [], 0
-    for probe, methods, states in _compared(study):
-        order = _telling(states)
+    compared = {probe: (methods, states) for probe, methods, states in _compared(study)}
+    for probe in study.probes:
+        # Without an Initial model facts have no states, and are ordered by who is right.
+        methods, found = compared.get(probe, ((), study.values(probe, "em")[1]))
+        order = _telling(found)
         room = max(0, _MOST_FACTS - len(rows))
         left_out += len(order[room:])
         for i in order[:room]:
-            e = _example(study, probe, "", i, methods, states[:, i])
+            mine = dict(zip((e.key for e in methods), found[: len(methods), i], strict=True))
+            e = _example(study, probe, "", i, mine)
             rows.append([_question(e), e.title, *_predictions(e)])
     notes = [f"{left_out:,} facts more are in the runs' rows."] if left_out else []
     headers = ["Question and answer", "Probe", *(entry.label for entry in study.entries)]
@@ -129,16 +140,21 @@ def all_facts(study: Study) -> Section:
 
 
 def _question(example: Example) -> Cell:
-    return Cell(example.question.replace(BLANK, "____"), example.answer)
+    return Cell(_cut(example.question.replace(BLANK, "____")), _cut(example.answer))
 
 
 def _predictions(example: Example) -> Iterator[Cell]:
     for answer, state in example.predictions:
         if state:
             color = STATE_COLORS[_AT_INITIAL.get(state, state)]
-            yield Cell(answer or "(nothing)", state, color=color)
+            yield Cell(_cut(answer) or "(nothing)", state, color=color)
         else:
-            yield Cell(answer)
+            yield Cell(_cut(answer))
+
+
+def _cut(text: str) -> str:
+    # KILT's inputs may have a thousand words.
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
 
 
 def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:

@@ -40,6 +40,10 @@ def method_key(name: str) -> str:
 
 
 def method_label(key: str) -> str:
+    """Such as "LoRA", and "LoRA 1e-4" of a run lora-1e-4, at a learning rate."""
+    method, _, rate = key.partition("-")
+    if method in METHODS and rate[:1].isdigit():
+        return f"{METHODS[method]} {rate}"
     return METHODS.get(key, key)
 
 

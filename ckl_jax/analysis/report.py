@@ -126,11 +126,11 @@ def overview(study: Study, acquired: Sequence[str] = ()) -> list[str]:
     roles = {record.role: record for record in reversed(study.records.values())}
     if acquired:
         roles["acquired"] = study.records[acquired[-1]]
-    sentences = (_extremes(study, roles[role]) for role in ROLES if role in roles)
+    sentences = (_of_probe(study, roles[role]) for role in ROLES if role in roles)
     return [
         f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}.",
         " ".join(filter(None, sentences)),
-        _examples(study),
+        examples(study),
     ]
 
 
@@ -173,8 +173,8 @@ def _against(table: dict[str, Any], best: Mapping[str, Any]) -> str:
     return f", which {differs} from {base['label']}'s at {table['alpha']:.2f} (paired test)"
 
 
-def _examples(study: Study) -> str:
-    """What two of the probes ask."""
+def examples(study: Study) -> str:
+    """A sentence on what the first two probes ask."""
     examples = []
     for probe in study.probes[:2]:
         row = next(e.scores[probe].rows[0] for e in study.entries if probe in e.scores)
@@ -184,21 +184,28 @@ def _examples(study: Study) -> str:
     return f"What probes ask, for example: {'; '.join(examples)}."
 
 
-def _extremes(study: Study, record: Probe) -> str:
+def _of_probe(study: Study, record: Probe) -> str:
     """A probe's score before the updates, and after the best and the worst one."""
     probed = [e for e in study.entries if record.name in e.scores]
     scores = {e.label: 100.0 * float(e.scores[record.name].em.mean()) for e in probed}
-    before = {e.label for e in probed if e is study.initial}
-    after = {label: value for label, value in scores.items() if label not in before}
-    if not after:
+    before = scores.pop(study.initial.label, None) if study.initial else None
+    if not scores:
         return ""
-    (most, high), (least, low) = (f(after.items(), key=lambda x: x[1]) for f in (max, min))
-    same = high == low and len(after) > 1
-    text = f"{record.long}: {high:.1f} % right after {'each' if same else most}"
-    if high != low:
-        text += f", {low:.1f} % after {least}"
-    text += "".join(f", {scores[label]:.1f} % before" for label in before if label in scores)
-    return f"{text}."
+    right = extremes(scores, "{:.1f} % right", "{:.1f} %")
+    return f"{record.long}: {right}{'' if before is None else f', {before:.1f} % before'}."
+
+
+def extremes(scores: Mapping[str, float], first: str, second: str) -> str:
+    """The best and the worst update, such as "41.2 % right after LoRA, 30.0 % after Vanilla".
+
+    Args:
+      scores: {label of an update: score}, at least one.
+      first, second: formats of the best and the worst score.
+    """
+    (most, high), (least, low) = (f(scores.items(), key=lambda x: x[1]) for f in (max, min))
+    same = high == low and len(scores) > 1
+    text = f"{first.format(high)} after {'each' if same else most}"
+    return text if high == low else f"{text}, {second.format(low)} after {least}"
 
 
 def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:

@@ -17,11 +17,11 @@
   };
   const make = (name, properties) => Object.assign(document.createElement(name), properties);
 
-  // Numbers by value, and what is none below all of them.
-  function compare(a, b) {
+  // Numbers by value, and what is none below all of them, also where the largest comes first.
+  function compare(a, b, sign = 1) {
     const [x, y] = [a, b].map((value) => (value === "" ? NaN : number(value)));
-    if (Number.isNaN(x) && Number.isNaN(y)) return a.localeCompare(b);
-    return Number.isNaN(x) - Number.isNaN(y) || x - y;
+    if (Number.isNaN(x) && Number.isNaN(y)) return sign * a.localeCompare(b);
+    return Number.isNaN(x) - Number.isNaN(y) || sign * (x - y);
   }
 
   function sortable(heads, body, rows) {
@@ -32,7 +32,7 @@
         const sign = head.ariaSort === "ascending" ? -1 : 1;
         heads.forEach((other) => { other.ariaSort = null; });
         head.ariaSort = sign > 0 ? "ascending" : "descending";
-        rows.sort((a, b) => sign * compare(shown(a.cells[column]), shown(b.cells[column])));
+        rows.sort((a, b) => compare(shown(a.cells[column]), shown(b.cells[column]), sign));
         body.append(...rows);
       });
     });
@@ -43,7 +43,7 @@
     const said = rows.map((row) => [...row.cells].map(whole).join("\n").toLowerCase());
     const count = make("span", {});
     const choices = heads.flatMap((head, column) => {
-      const values = [...new Set(rows.map((row) => state(row.cells[column])))].sort(compare);
+      const values = [...new Set(rows.map((row) => state(row.cells[column])))].sort((a, b) => compare(a, b));
       if (values.length < 2 || values.length > CHOICES || 4 * values.length > rows.length) return [];
       const choice = make("select", { ariaLabel: head.textContent });
       choice.append(make("option", { value: "", textContent: `${head.textContent}: any` }),

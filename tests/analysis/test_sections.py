@@ -137,6 +137,9 @@ def test_numbers_are_sorted_by_value_whatever_marks_they_have(tmp_path):
         browser.click("th button")
         shown = browser.run("[...document.querySelectorAll('tbody td')].map((c) => c.textContent)")
         assert [text.strip() for text in shown] == ascending
+        browser.click("th button")
+        shown = browser.run("[...document.querySelectorAll('tbody td')].map((c) => c.textContent)")
+        assert [text.strip() for text in shown] == [*reversed(ascending[:-1]), "–"]
     finally:
         browser.close()
 

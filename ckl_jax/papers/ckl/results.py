@@ -44,20 +44,25 @@ def write(name: str, experiment: Experiment, running: Running) -> Path:
 
 
 def _overview(experiment: Experiment, running: Running) -> tuple[list[str], list[Section]]:
-    """Sentences on what came out, and all facts; of KILT's data sets none."""
-    scenarios = [s for s in experiment.scenarios if not s.tuned]
-    sizes, found, examples, facts = "", [], "", []
-    for scenario in scenarios if KILT not in experiment.published else ():
-        prefix = f"{scenario.name}: " if len(scenarios) > 1 else ""
+    """Sentences on what came out, and all facts."""
+    if KILT in experiment.published:
+        study = experiment_tables.joined_study(_tuned_folders(experiment, running))
+        return experiment_tables.overview_of_tuned(study), [all_facts(study)]
+    sizes, found, asked, facts = "", [], "", []
+    for scenario in experiment.scenarios:
+        prefix = f"{scenario.name}: " if len(experiment.scenarios) > 1 else ""
         if scenario.tunings:
             study = experiment_tables.averaged_study(gpt2.tuned_folders(scenario, running))
         else:
             study = _study(scenario, running)
-            if not scenario.is_swept:  # which has too many models for one table
-                facts.append(dataclasses.replace(all_facts(study), title=f"{prefix}all facts"))
-        sizes, scores, examples = overview(study, scenario.acquired)
+            shown, of = study, ""
+            if scenario.is_swept:  # too many models for one table
+                shown, of = pareto.most_learned(study), ", of each method's run that learned most"
+            title = f"{prefix}all facts{of}"
+            facts.append(dataclasses.replace(all_facts(shown), title=title))
+        sizes, scores, asked = overview(study, scenario.acquired)
         found.append(f"{prefix}{scores}")
-    return list(filter(None, [sizes, *found, examples])), facts
+    return list(filter(None, [sizes, *found, asked])), facts
 
 
 def _trained(scenario: Scenario, cell: Cell, running: Running) -> bool:
@@ -94,11 +99,16 @@ def _tables(experiment: Experiment, running: Running):
         )
         if scenario.after and not scenario.tuned:
             parts[f"{scenario.name}_transfer"] = _transfer(scenario, experiment, running)
-    if tuned := [s for s in experiment.scenarios if s.tuned]:
-        folders = [[running.folder(s, cell) for cell in running.chosen(s)] for s in tuned]
+    if folders := _tuned_folders(experiment, running):
         parts[KILT] = experiment_tables.compare_tuned(folders, experiment.published[KILT])
         parts[KILT]["notes"] += _cut_in_training(running)
     return parts
+
+
+def _tuned_folders(experiment: Experiment, running: Running) -> list[list[Path]]:
+    """Of each of KILT's data sets the MODEL_DIRs."""
+    tuned = [s for s in experiment.scenarios if s.tuned]
+    return [[running.folder(s, cell) for cell in running.chosen(s)] for s in tuned]
 
 
 def _transfer(scenario: Scenario, experiment: Experiment, running: Running) -> dict[str, Any]:

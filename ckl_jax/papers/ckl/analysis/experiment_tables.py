@@ -1,7 +1,7 @@
 """A paper's table with our numbers beside the printed ones."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.main_table import compute_table
+from ckl_jax.analysis.report import examples, extremes
 from ckl_jax.analysis.rows import Run, Scored
 from ckl_jax.analysis.sections import Cell, Section, compact, ratio, two, write_markdown
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
@@ -101,6 +102,31 @@ def compare_tuned(
                 )
         part["probes"] += probes
     return part
+
+
+def joined_study(runs: Sequence[Sequence[Path]]) -> Study:
+    """The study of all data sets; see `compare_tuned`."""
+    scores: dict[str, dict[str, Scored]] = {}
+    for folders in runs:
+        for entry in tuned_study(folders).entries:
+            scores.setdefault(entry.key, {}).update(entry.scores)
+    return Study(None, tuple(Entry(key, None, of_sets) for key, of_sets in scores.items()))
+
+
+def overview_of_tuned(study: Study) -> list[str]:
+    """Sentences on what came out of a `joined_study`, and what two data sets ask."""
+    sets = {p: 100.0 * study.values(p, "score")[1].mean(axis=1) for p in study.probes}
+    items = sum(len(study.entries[0].scores[p].items) for p in sets)
+    means = dict(zip((e.label for e in study.entries), np.mean([*sets.values()], 0), strict=True))
+    before = means.pop(labels.method_label("initial"), None)
+    found = [
+        f"{labels.count(len(study.entries), 'model')} on {items:,} records of "
+        f"{len(sets)} of KILT's data sets."
+    ]
+    if means:
+        text = f"Mean over the data sets: {extremes(means, '{:.1f}', '{:.1f}')}"
+        found.append(text + ("." if before is None else f", {before:.1f} without an update."))
+    return [*found, examples(study)]
 
 
 def compare_averaged(
@@ -243,7 +269,9 @@ def section(scenario: str, part: Mapping[str, Any]) -> Section:
         lacking = "–" if not any(c["printed"] for c in row.values()) else None
         size = [_beside(sizes[name]["ours"], sizes[name]["paper"] or lacking)] if sizes else []
         shown = [k for k in row if k != FUAR or part["fuar"]]
-        rows.append([_label(name), *size, *(_cell(row[k], k == FUAR, lacking) for k in shown)])
+        rows.append(
+            [labels.method_label(name), *size, *(_cell(row[k], k == FUAR, lacking) for k in shown)]
+        )
     headers = ["Method", *(["Trainable / all"] if sizes else []), *headers]
     return Section(scenario, headers, rows, part.get("notes", ()))
 
@@ -253,12 +281,6 @@ def _short(probe: str) -> str:
     if probe == QUESTIONS.name:
         return QUESTIONS.short
     return (KILT_SETS.get(probe) or known_probe(probe)).short
-
-
-def _label(key: str) -> str:
-    # Table 7's rows are a method at a learning rate.
-    method, _, rate = key.partition("-")
-    return f"{labels.method_label(method)} {rate}".strip() if rate else labels.method_label(key)
 
 
 def _beside(ours: str, paper: str | None) -> str:
@@ -304,10 +326,21 @@ def read_tables(path: Path) -> dict[str, Any]:
     return parts
 
 
-_LEAD = (
-    "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items. EM: exact "
-    "match, in percent. FUAR: points lost for each point updated or acquired; lower is better."
-)
+_MEANINGS = {
+    "accuracy": "acc.: accuracy, in percent.",
+    "em": "EM: exact match, in percent.",
+    "f1": "F1: of the words of the answer, in percent.",
+    "rouge_l": "R-L: ROUGE-L, in percent.",
+    FUAR: "FUAR: points lost for each point updated or acquired; lower is better.",
+}
+
+
+def _about(parts: Collection[Mapping[str, Any]]) -> str:
+    """What the numbers of tables are."""
+    used = {m for part in parts for m in part.get("metrics", {}).values()} or {"em"}
+    used |= {FUAR for part in parts if part["fuar"]}
+    intro = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items."
+    return " ".join([intro, *(text for name, text in _MEANINGS.items() if name in used)])
 
 
 def write(
@@ -317,16 +350,18 @@ def write(
     out: Path,
     lead: Sequence[str] = (),
     below: Sequence[Section] = (),
-    about: str = _LEAD,
+    about: str | None = None,
 ) -> Path:
     """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables.
 
     Args:
       lead, below: see `write_markdown`.
-      about: what the numbers are, in sentences behind `lead`.
+      about: what the numbers are, in sentences behind `lead`; None explains them.
 
     Returns:
       The path of NAME.md.
     """
     sections = [section(scenario, part) for scenario, part in parts.items()]
+    if about is None:
+        about = _about(parts.values())
     return write_markdown(name, title, sections, parts, out, [*lead, about], below)

@@ -17,7 +17,7 @@ import numpy as np
 from ckl_jax.analysis import figures, labels
 from ckl_jax.analysis.sections import Cell, Section, estimate, two
 from ckl_jax.analysis.statistics import SAMPLES, bootstrap_means, bootstrap_seeds, seed_interval
-from ckl_jax.analysis.study import load_study
+from ckl_jax.analysis.study import Entry, Study, load_study
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
 
@@ -86,6 +86,20 @@ def runs_of(root: str | Path) -> list[Path]:
     """The finished runs in a folder of experiments, Initial's first."""
     runs = [Path(root) / INITIAL, *sorted((Path(root) / "pareto").glob("*"))]
     return [run for run in runs if (run / "summary.json").is_file()]
+
+
+def most_learned(study: Study) -> Study:
+    """The study with one run of each method, the one that learned most."""
+    best: dict[str, Entry] = {}
+    for entry in study.methods:
+        method = _parts(entry.key)["method"]
+        if method not in best or _learned(entry) > _learned(best[method]):
+            best[method] = entry
+    return dataclasses.replace(study, methods=tuple(best.values()))
+
+
+def _learned(entry: Entry) -> float:
+    return sum(float(entry.scores[probe].em.mean()) for probe in (_UPDATED, _NEW))
 
 
 def _parts(name: str) -> dict[str, str | None]:
@@ -290,8 +304,8 @@ def _plot(numbers: Mapping[str, Any]):
             )
     ax.plot(*start, ls="", ms=11, **figures.look(INITIAL), label="Initial")
     ax.set(
-        xlabel="learned: mean of UpdatedLAMA and NewLAMA (EM, %)",
-        ylabel="forgotten of InvariantLAMA (points)",
+        xlabel="learned: mean of UL and NL (EM, %)",
+        ylabel="forgotten of IL (points)",
     )
     figures.legend(figure, [ax], beside=True)
     return figure

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ckl_jax.analysis.changes import all_facts
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.analysis import experiment_tables
 
@@ -58,6 +59,19 @@ def test_means_and_notes(tmp_path):
     path = experiment_tables.write("ckl/x", "a title", {"kilt": part}, tmp_path)
     text = path.read_text()
     assert "| NQ EM | ELI5 R-L |" in text and "20.00 (13.42)" in text and text.endswith("fits.\n")
+
+
+def test_the_page_says_what_came_out_and_shows_every_record(tmp_path):
+    folders = [[write(tmp_path, probe, method) for method in SCORES] for probe in METRIC]
+    study = experiment_tables.joined_study(folders)
+    sizes, found, asked = experiment_tables.overview_of_tuned(study)
+    assert sizes == "2 models on 6 records of 2 of KILT's data sets."
+    # (75 + 20) / 2 and (25 + 30) / 2.
+    assert found == "Mean over the data sets: 47.5 after LoRA, 27.5 without an update."
+    assert "“0” (y)" in asked
+    facts = all_facts(study)
+    assert facts.headers == ["Question and answer", "Probe", "Initial", "LoRA"]
+    assert [row[1].text for row in facts.rows] == ["nq"] * 4 + ["eli5"] * 2
 
 
 def test_other_items_are_refused(tmp_path):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from ckl_jax.analysis.study import load_study
 from ckl_jax.cli.ckl import main
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json
@@ -41,6 +42,12 @@ VANILLA = {
     "vanilla_at_0.004": (0, 7, 7),
 }
 LORA = {"lora_at_0.001": (6, 4, 4), "lora_at_0.002-rank=16": (6, 3, 2)}
+
+
+def test_one_run_of_each_method_learned_most(root):
+    folders = pareto.runs_of(root(**VANILLA, **LORA))
+    study = pareto.most_learned(load_study(folders))
+    assert [e.label for e in study.entries] == ["Initial", "LoRA 0.001", "Vanilla 0.002"]
 
 
 def test_forgetting_is_linear_between_the_points_of_a_front(root):
