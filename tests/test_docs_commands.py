@@ -143,6 +143,8 @@ NOT_RUN = {
 }
 # Files that a page shows: a text in the block.
 WRITTEN = {"docs/probes.md": {"my_probes.py": "def mayors", "mayors.gin": "import my_probes"}}
+# The example in whose folder a page's commands are run.
+EXAMPLES = {"docs/methods/README.md": "examples/ia3_method"}
 
 
 def here(word):
@@ -186,8 +188,9 @@ def execute(made, page, command, folder):
     for name, text in WRITTEN.get(str(page.relative_to(ROOT)), {}).items():
         blocks = [fenced for fenced, _ in BLOCK.findall(page.read_text())]
         (folder / name).write_text(next(block for block in blocks if text in block))
-    if page.parent.parent == ROOT / "examples":
-        shutil.copytree(page.parent, folder, dirs_exist_ok=True)
+    example = ROOT / EXAMPLES.get(str(page.relative_to(ROOT)), page.parent)
+    if example.parent == ROOT / "examples":
+        shutil.copytree(example, folder, dirs_exist_ok=True)
     expanded = []
     for w in words[1:]:
         found = (

@@ -89,7 +89,7 @@ def params_from_hf(
     names = {embedding: next((n for n in (embedding, *copies) if n in state), embedding)}
     missing = [e.name for e in table if names.get(e.name, e.name) not in state]
     unexpected = sorted(set(state) - {e.name for e in table} - {embedding, *copies})
-    _refuse_mismatch(source, missing, unexpected)
+    _refuse_mismatch(source, missing, unexpected, "check its config.json")
     # Copies must agree: an untied model would be imported as a tied one.
     _check_copies(state, names[embedding], {embedding, *copies}, source)
     flat, wrong = {}, []
@@ -141,7 +141,8 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
     table = form.entries(config)
     missing = [e.path for e in table if e.path not in flat]
     unexpected = sorted(set(flat) - {e.path for e in table})
-    _refuse_mismatch("the parameter tree", missing, unexpected)
+    cure = "Hugging Face's format has no place for what a method adds"
+    _refuse_mismatch("The parameter tree", missing, unexpected, cure)
     state = {}
     for entry in table:
         value = np.asarray(flat[entry.path])
@@ -176,10 +177,7 @@ def _check_copies(state, embedding, copies, source):
             )
 
 
-def _refuse_mismatch(source, missing, unexpected):
+def _refuse_mismatch(source, missing, unexpected, cure):
     halves = ("missing", missing), ("not part of the model", unexpected)
     if told := [f"{what} {some(names, limit=6)}" for what, names in halves if names]:
-        raise UserError(
-            f"{source} does not fit the model: {'; '.join(told)}; check the config.json that is "
-            "given with it."
-        )
+        raise UserError(f"{source} does not fit the model: {'; '.join(told)}; {cure}.")
