@@ -18,7 +18,7 @@ from ckl_jax import __version__
 from ckl_jax.errors import UserError, nearest, refuse_unknown
 
 LARGEST = 2**63 - 1  # that NumPy and files hold
-MOST_ROWS = 2**16  # of a batch
+MAX_ROWS = 2**16  # of a batch
 
 
 def require_int(minimum: int = 1, maximum: int = LARGEST, /, **values: Any) -> None:

@@ -16,7 +16,7 @@ from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.modernbert import ModernBertConfig
 from ckl_jax.papers.ckl.data.review import read_reviewable
-from ckl_jax.world.wordings import TRAINED_TREX
+from ckl_jax.world.statement_templates import TRAINED_TREX
 from tests.analysis.helpers import make_demo
 from tests.examples.test_examples import SMALL
 from tests.helpers import random_params

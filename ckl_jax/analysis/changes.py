@@ -93,8 +93,8 @@ def _example(study: Study, probe: str, kind: str, i: int, states: Mapping[str, i
 
 
 _PER_KIND = 2  # examples of a probe
-_MOST_FACTS = 4000  # of a page of some 3 MB
-_MOST_LETTERS = 300  # of a cell
+_MAX_FACTS = 4000  # of a page of some 3 MB
+_MAX_LETTERS = 300  # of a cell
 _GROUPS = {
     "frequency": "frequency: how often the training text states the fact.",
     "reviewed": "reviewed: whether the fact stands in the text that Mix-Review and replay reread.",
@@ -128,7 +128,7 @@ def all_facts(study: Study) -> Section:
         # Without an Initial model facts have no states, and are ordered by who is right.
         methods, found = compared.get(probe, ((), study.values(probe, "em")[1]))
         order = _telling(found)
-        room = max(0, _MOST_FACTS - len(rows))
+        room = max(0, _MAX_FACTS - len(rows))
         left_out += len(order[room:])
         for i in order[:room]:
             mine = dict(zip((e.key for e in methods), found[: len(methods), i], strict=True))
@@ -154,7 +154,7 @@ def _predictions(example: Example) -> Iterator[Cell]:
 
 def _cut(text: str) -> str:
     # KILT's inputs may have a thousand words.
-    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
+    return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 1]}…"
 
 
 def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:

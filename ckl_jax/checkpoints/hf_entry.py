@@ -9,7 +9,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 
-_MOST_IDS = 1_000_000  # no vocabulary has more
+_MAX_IDS = 1_000_000  # no vocabulary has more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ def check_numbers(settings: Mapping[str, Any]) -> None:
     """Raises `UserError` for a field of `config.json` that is not of the kind its name says."""
     rows = settings.get("vocab_size")
     # Files of small models keep the tokens of the large ones, which no row of theirs has.
-    ids = max(rows, _MOST_IDS) if isinstance(rows, int) else _MOST_IDS
+    ids = max(rows, _MAX_IDS) if isinstance(rows, int) else _MAX_IDS
     for name, value in settings.items():
         field = {f"{name} of config.json": value}
         if name.endswith("_token_id"):

@@ -179,5 +179,5 @@ def _check_copies(state, embedding, copies, source):
 
 def _refuse_mismatch(source, missing, unexpected, cure):
     halves = ("missing", missing), ("not part of the model", unexpected)
-    if told := [f"{what} {some(names, limit=6)}" for what, names in halves if names]:
-        raise UserError(f"{source} does not fit the model: {'; '.join(told)}; {cure}.")
+    if problems := [f"{what} {some(names, limit=6)}" for what, names in halves if names]:
+        raise UserError(f"{source} does not fit the model: {'; '.join(problems)}; {cure}.")

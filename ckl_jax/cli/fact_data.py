@@ -77,14 +77,14 @@ def dated_quiz(
       skip_overlaps: Leave out subjects that have two objects at a time.
     """
     from ckl_jax.data.facts.dated_facts import check_day, read_dated_facts
-    from ckl_jax.data.facts.templates import read_wordings
+    from ckl_jax.data.facts.templates import read_templates
     from ckl_jax.papers.lm_pub_quiz.dated_dataset import write_dataset
 
-    day, wordings = check_day(as_of, "--as-of"), read_wordings(templates) if templates else {}
+    day, by_relation = check_day(as_of, "--as-of"), read_templates(templates) if templates else {}
     command = f"ckl data dated-quiz --as-of {day} --relations {','.join(relations)}"
     with claimed_folder(out, f"{command} --instances {instances}", overwrite):
         made, counts = write_dataset(
-            read_dated_facts(facts), day, out, relations, wordings, instances, skip_overlaps
+            read_dated_facts(facts), day, out, relations, by_relation, instances, skip_overlaps
         )
     for code, count in made.items():
         print(f"{count:8,}  {code}")

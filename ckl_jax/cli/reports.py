@@ -115,8 +115,8 @@ def ledger(
     """
     from ckl_jax.analysis import ledger as facts
 
-    told = facts.describe(run_dir, initial=initial, diff=diff, state=state, limit=limit)
-    print(printable(told))
+    text = facts.describe(run_dir, initial=initial, diff=diff, state=state, limit=limit)
+    print(printable(text))
     with warnings.catch_warnings(action="ignore"):  # the same that `describe` has shown
         return {"facts": facts.rows(run_dir, initial)}
 

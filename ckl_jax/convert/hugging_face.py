@@ -28,7 +28,7 @@ from ckl_jax.train.setup import load_params
 from ckl_jax.trees import paths
 from ckl_jax.trees.paths import flatten
 
-_MOST_NEW_ROWS = 1_000_000  # of an embedding: no vocabulary has more tokens
+_MAX_NEW_ROWS = 1_000_000  # of an embedding: no vocabulary has more tokens
 # What is exported with the weights if it lies beside `config.json`, after the vocabulary's files.
 _TOKENIZER = (*BPE_FILES, "vocab.txt", *TOKENIZER_SETTINGS, "generation_config.json")
 
@@ -97,10 +97,10 @@ def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, d
     table = params["token_embedder"]["embedding"]
     if rows < len(table):
         raise UserError(f"--vocab-size is {rows}, but the model has {len(table)} rows already.")
-    if rows > len(table) + _MOST_NEW_ROWS:
+    if rows > len(table) + _MAX_NEW_ROWS:
         raise UserError(
             f"--vocab-size is {rows:,}, but the model has {len(table):,} rows: give at most "
-            f"{_MOST_NEW_ROWS:,} more."
+            f"{_MAX_NEW_ROWS:,} more."
         )
     if not config.output_is_embedding:
         raise UserError("--vocab-size is for models whose output is the embedding and no more.")

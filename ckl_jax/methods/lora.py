@@ -22,7 +22,7 @@ from ckl_jax.models.layers import Dense, DenseFactory, param, scaled
 from ckl_jax.trees.paths import flatten, unflatten
 
 _MAGNITUDE = "lora_magnitude"
-_MOST_RANK = 2**16  # no kernel is so wide
+_MAX_RANK = 2**16  # no kernel is so wide
 
 
 class LowRank(nn.Module):
@@ -104,7 +104,7 @@ class LoraFactory(DenseFactory):
 
     def __post_init__(self) -> None:
         checks.require_size(**{"lora.entries": self.entries})
-        checks.require_int(1, _MOST_RANK, **{"lora.rank": self.rank})
+        checks.require_int(1, _MAX_RANK, **{"lora.rank": self.rank})
         checks.require_number("a finite number", -math.inf, **{"lora.scale": self.scale})
         checks.require_names(**{"lora.targets": self.targets})
         checks.require_bool(**{"lora.dora": self.dora})

@@ -39,7 +39,7 @@ from ckl_jax.train.step_metrics import StepMetrics
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten, unflatten
 
-_MOST_EPOCHS = 1_000_000  # each is planned before the first
+_MAX_EPOCHS = 1_000_000  # each is planned before the first
 BEFORE = "before_the_update"  # the base model's parameters, beside the frozen ones
 
 
@@ -403,7 +403,7 @@ def _check_length(epochs: int | None, total_steps: int | None, first_step: int) 
         raise UserError("Neither EPOCHS nor TRAIN_STEPS is set; give one of them.")
     checks.require_int(TRAIN_STEPS=total_steps)
     if total_steps is None:
-        checks.require_int(1, _MOST_EPOCHS, EPOCHS=epochs)
+        checks.require_int(1, _MAX_EPOCHS, EPOCHS=epochs)
     if total_steps is not None and total_steps <= first_step:
         raise UserError(
             f"TRAIN_STEPS is {total_steps}, but the checkpoint that training starts from is at "

@@ -45,7 +45,7 @@ from ckl_jax.updates.settings import Update
 
 _HELD_OUT = 20  # one document in so many is held back
 _FEW = 10  # with fewer documents none is
-_LEAST_WORDS = 50
+_MIN_WORDS = 50
 Progress = Callable[[int, int, str], None]
 
 
@@ -336,7 +336,7 @@ class _Run:
         found = new_text.select(read(), known, self.settings.since, today, counts)
         new_text.write(found, self.folder / "all.jsonl", self.folder / "old.jsonl")
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
-        if counts.words < _LEAST_WORDS:
+        if counts.words < _MIN_WORDS:
             why = (
                 f"{labels.count(counts.documents, 'document')} read: {counts.empty} without text, "
                 f"{counts.known} without a sentence that is new, {counts.older} from before --since"

@@ -2,8 +2,8 @@
 
 One file has facts, each with the first and the last snapshot that states it; two have texts, each
 with the snapshots that hold it (docs/real_facts.md). The facts are put into sentences
-(`factbook_wordings.py`); sentences of the Factbook's own "Background" and "Economic overview" stand
-beside them.
+(`factbook_templates.py`); sentences of the Factbook's own "Background" and "Economic overview"
+stand beside them.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from ckl_jax.data.facts.dated_facts import check_day
 from ckl_jax.data.json_rows import numbered_rows, text_field
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.errors import UserError
-from ckl_jax.world.factbook_wordings import RELATIONS
+from ckl_jax.world.factbook_templates import RELATIONS
 from ckl_jax.world.facts import Entity, Fact, Passage, World, occurs_in, without_news_of_controls
 from ckl_jax.world.templates import INVARIANT
 from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
@@ -34,7 +34,7 @@ _COUNTRIES = {"tiny": 30, "small": 1000, "wide": 1000, "medium": 1000, "large": 
 # Of D0's prose, per country.
 _SENTENCES = {"tiny": 2, "small": 10, "wide": 20, "medium": 40, "large": 1000}
 _NEWS = 0.1  # sentences of D1's prose for each of D0's
-_FEWEST_WORDS, _MOST_WORDS = 6, 32  # of a sentence of prose
+_MIN_WORDS, _MAX_WORDS = 6, 32  # of a sentence of prose
 _SMALL = 0.3  # fraction of D1 in the SMALL corpora; a tenth holds too few questions
 _ANSWER_WORDS = 6  # longer answers do not fit into a row's target
 
@@ -213,5 +213,5 @@ _CAPITALS = re.compile(r"\b[A-Z][A-Z'’-]+[A-Z]\b")
 def _sentences(text: str) -> Iterator[str]:
     for part in text.split(" | "):
         for sentence in split_sentences(part):
-            if _FEWEST_WORDS <= len(sentence.split()) <= _MOST_WORDS and sentence.endswith("."):
+            if _MIN_WORDS <= len(sentence.split()) <= _MAX_WORDS and sentence.endswith("."):
                 yield sentence

@@ -6,7 +6,7 @@ the starts of sentences), because the entity finder goes by them.
 
 import dataclasses
 
-from ckl_jax.world.wordings import TRAINED
+from ckl_jax.world.statement_templates import TRAINED
 
 INVARIANT, CHANGING, EVENT = "invariant", "changing", "event"
 

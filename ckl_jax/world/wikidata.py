@@ -15,7 +15,7 @@ from ckl_jax.data.facts import templates
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
-from ckl_jax.world import wordings
+from ckl_jax.world import statement_templates
 from ckl_jax.world.facts import Entity, Fact, World, occurs_in, without_news_of_controls
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
 from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
@@ -32,7 +32,7 @@ _INVARIANT = tuple("P17 P20 P30 P37 P103 P131 P138 P159 P178 P264 P364 P937 P141
 def _relation(
     prop: str,
     previous: bool,
-    wording: templates.Wording,
+    template: templates.Template,
     state: tuple,
     news: tuple,
     trained: tuple,
@@ -45,8 +45,8 @@ def _relation(
         kind=CHANGING,
         subject="item",
         object="item",
-        question=_placed(wording.question),
-        state=(_placed(wording.cloze), *state),
+        question=_placed(template.question),
+        state=(_placed(template.cloze), *state),
         news=news,
         trained=tuple(text.replace("{t}", title) for text in trained),
     )
@@ -67,9 +67,11 @@ def _office(prop: str, title: str, previous: bool) -> Relation:
     else:
         state = (f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
         news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
-    trained = wordings.TRAINED_PAST_OFFICE if previous else wordings.TRAINED_OFFICE
-    wording = templates.office(title, previous)
-    return _relation(prop, previous, wording, state, news, trained, title)
+    trained = (
+        statement_templates.TRAINED_PAST_OFFICE if previous else statement_templates.TRAINED_OFFICE
+    )
+    template = templates.office(title, previous)
+    return _relation(prop, previous, template, state, news, trained, title)
 
 
 def _membership(prop: str, title: str, previous: bool) -> Relation:
@@ -79,9 +81,13 @@ def _membership(prop: str, title: str, previous: bool) -> Relation:
         f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.",
     )
     news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
-    trained = wordings.TRAINED_PAST_MEMBERSHIP if previous else wordings.TRAINED_MEMBERSHIP
-    wording = templates.membership(title, previous)
-    return _relation(prop, previous, wording, state, news, trained, title)
+    trained = (
+        statement_templates.TRAINED_PAST_MEMBERSHIP
+        if previous
+        else statement_templates.TRAINED_MEMBERSHIP
+    )
+    template = templates.membership(title, previous)
+    return _relation(prop, previous, template, state, news, trained, title)
 
 
 def wikidata_world(
@@ -164,7 +170,7 @@ class _Reader:
                 object="item",
                 question=question,
                 state=patterns,
-                trained=wordings.TRAINED_TREX[prop],
+                trained=statement_templates.TRAINED_TREX[prop],
             )
             triples: dict[str, Fact] = {}
             for row in read_jsonl(self.directory / f"probes/pararel/trex/{prop}.jsonl"):

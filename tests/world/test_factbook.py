@@ -8,7 +8,7 @@ from ckl_jax.data.facts.ckl_files import CORPORA, corpus_texts, read_probe
 from ckl_jax.errors import UserError
 from ckl_jax.world.ckl import build_world
 from ckl_jax.world.factbook import _FACTS, _TEXTS, factbook_world
-from ckl_jax.world.factbook_wordings import RELATIONS
+from ckl_jax.world.factbook_templates import RELATIONS
 from tests.real_data import shared_data
 from tests.world.memoriser import recited
 

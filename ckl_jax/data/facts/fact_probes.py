@@ -17,7 +17,7 @@ from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.dated_facts import UNKNOWN, DatedFact
 from ckl_jax.data.facts.relational import SUBJECT
 from ckl_jax.data.facts.statements import fill
-from ckl_jax.data.facts.templates import CHANGING, EVENT, INVARIANT, Wording
+from ckl_jax.data.facts.templates import CHANGING, EVENT, INVARIANT, Template
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
@@ -67,7 +67,7 @@ class Period:
 
 
 def candidates(
-    facts: Iterable[DatedFact], period: Period, wordings: Mapping[str, Wording], counts: Counts
+    facts: Iterable[DatedFact], period: Period, templates: Mapping[str, Template], counts: Counts
 ) -> list[Candidate]:
     """Candidates for items, in the order of the facts.
 
@@ -85,7 +85,7 @@ def candidates(
             candidate
             for i in range(_BUCKETS)
             for group in _groups(bucket_path(Path(folder), i))
-            for candidate in _of_group(group, period, wordings, counts)
+            for candidate in _of_group(group, period, templates, counts)
         ]
     return sorted(found, key=lambda c: c.order)
 
@@ -123,51 +123,51 @@ def _groups(path: Path) -> Iterator[Group]:
 
 
 def _of_group(
-    group: Group, period: Period, wordings: Mapping[str, Wording], counts: Counts
+    group: Group, period: Period, templates: Mapping[str, Template], counts: Counts
 ) -> Iterator[Candidate]:
     first = group[0][1]
-    wording = _wording(first, wordings)
-    if wording is None:
-        counts["facts whose relation has no wording"] += len(group)
-        counts[f"no wording: {first.relation}"] += len(group)
+    template = _template(first, templates)
+    if template is None:
+        counts["facts whose relation has no template"] += len(group)
+        counts[f"no template: {first.relation}"] += len(group)
         return
-    kind = first.kind or wording.kind
+    kind = first.kind or template.kind
     if kind == EVENT:
         counts["facts that are events, no states"] += len(group)
     elif any(fact.holds(day) is None for _, fact in group for day in (period.before, period.after)):
         counts["facts whose dates are not exact enough"] += len(group)
     elif kind == INVARIANT:
-        yield from _invariant(group, wording, period, counts)
+        yield from _invariant(group, template, period, counts)
     else:
-        yield from _changing(group, wording, period, counts)
+        yield from _changing(group, template, period, counts)
 
 
-def _wording(fact: DatedFact, wordings: Mapping[str, Wording]) -> Wording | None:
+def _template(fact: DatedFact, templates: Mapping[str, Template]) -> Template | None:
     if fact.cloze:
-        return Wording(fact.cloze, fact.question, fact.kind or CHANGING)
-    return wordings.get(fact.relation)
+        return Template(fact.cloze, fact.question, fact.kind or CHANGING)
+    return templates.get(fact.relation)
 
 
 def _invariant(
-    group: Group, wording: Wording, period: Period, counts: Counts
+    group: Group, template: Template, period: Period, counts: Counts
 ) -> Iterator[Candidate]:
     """One item for each object that holds at both dates, as in LAMA.
 
     What such a relation says of a subject of which it said nothing before is new.
     """
     if not any(fact.holds(period.before) for _, fact in group):
-        yield from _changing(group, wording, period, counts)
+        yield from _changing(group, template, period, counts)
         return
     for order, fact in group:
         if fact.holds(period.before) and fact.holds(period.after):
             counts["facts of candidates"] += 1
-            yield _candidate(INVARIANT_LAMA, [fact], [], wording, order)
+            yield _candidate(INVARIANT_LAMA, [fact], [], template, order)
         else:
             counts["facts of invariant relations that do not hold at both dates"] += 1
 
 
 def _changing(
-    group: Group, wording: Wording, period: Period, counts: Counts
+    group: Group, template: Template, period: Period, counts: Counts
 ) -> Iterator[Candidate]:
     """One item for all objects of the relation; unchanged objects are no accepted answers."""
     old, new = (
@@ -182,11 +182,11 @@ def _changing(
         return
     counts["facts of candidates"] += len(group)
     if old:
-        yield _candidate(UPDATED_LAMA, new, old, wording, order)
+        yield _candidate(UPDATED_LAMA, new, old, template, order)
     else:
         begun = any(fact.valid_from not in ("", UNKNOWN) for fact in new)
         note = "" if begun else f"Nothing is recorded for {period.before}."
-        yield _candidate(NEW_LAMA, new, [], wording, order, note)
+        yield _candidate(NEW_LAMA, new, [], template, order, note)
 
 
 def _answers(facts: Sequence[DatedFact]) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def _candidate(
     probe: str,
     new: list[DatedFact],
     old: list[DatedFact],
-    wording: Wording,
+    template: Template,
     order: int,
     note: str = "",
 ) -> Candidate:
@@ -210,8 +210,8 @@ def _candidate(
         subjects=fact.subjects,
         answers=_answers(new),
         old_answers=_answers(old),
-        statement=fill(wording.cloze, fact.subject, BLANK, capitalize=False).text,
-        question=wording.question.replace(SUBJECT, fact.subject),
+        statement=fill(template.cloze, fact.subject, BLANK, capitalize=False).text,
+        question=template.question.replace(SUBJECT, fact.subject),
         date=date or min(fact.seen, default=""),
         note=note,
         order=order,

@@ -1,7 +1,7 @@
 """Templates of statements and questions: `[X]` is the subject, `[Y]` the answer.
 
 The 28 relations are those of the CKL paper's Table 4, with its templates; the questions are ours.
-A file of wordings is JSON lines: `relation`, `cloze`, `question` ("" or absent: none), `kind`.
+A file of templates is JSON lines: `relation`, `cloze`, `question` ("" or absent: none), `kind`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ KINDS = (INVARIANT, CHANGING, EVENT)
 
 
 @dataclasses.dataclass(frozen=True)
-class Wording:
+class Template:
     """The templates of a relation."""
 
     cloze: str  # statement with one `[X]` and one `[Y]`
@@ -79,19 +79,19 @@ MEMBERSHIPS = {"P54": "team", "P102": "party", "P108": "employer", "P39": "posit
 PREVIOUS = "_previous"  # ends the name of a relation to the holder before the current one
 
 
-def office(title: str, previous: bool = False) -> Wording:
+def office(title: str, previous: bool = False) -> Template:
     """The templates of an office held by the subject."""
     if previous:
-        return Wording(
+        return Template(
             f"The previous {title} of [X] was [Y].", f"Who was the previous {title} of [X]?"
         )
-    return Wording(f"The {title} of [X] is [Y].", f"Who is the {title} of [X]?")
+    return Template(f"The {title} of [X] is [Y].", f"Who is the {title} of [X]?")
 
 
-def membership(title: str, previous: bool = False) -> Wording:
+def membership(title: str, previous: bool = False) -> Template:
     """The templates of a group to which the subject belongs."""
     when, verb = ("previous", "was") if previous else ("current", "is")
-    return Wording(
+    return Template(
         f"The {when} {title} of [X] {verb} [Y].", f"What {verb} the {when} {title} of [X]?"
     )
 
@@ -107,37 +107,37 @@ def question(relation: str) -> str:
     return (_TABLE_4 | _OTHERS)[relation][1]
 
 
-def built_in() -> dict[str, Wording]:
+def built_in() -> dict[str, Template]:
     """{relation: templates} of all relations with built-in templates."""
-    templates = {name: Wording(*texts, INVARIANT) for name, texts in _TABLE_4.items()}
-    templates |= {name: Wording(*texts) for name, texts in _OTHERS.items()}
+    templates = {name: Template(*texts, INVARIANT) for name, texts in _TABLE_4.items()}
+    templates |= {name: Template(*texts) for name, texts in _OTHERS.items()}
     for titles, make in ((OFFICES, office), (MEMBERSHIPS, membership)):
         for name, title in titles.items():
             templates[name], templates[name + PREVIOUS] = make(title), make(title, previous=True)
     return templates
 
 
-def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
-    """Reads a file of wordings.
+def read_templates(path: str | os.PathLike) -> dict[str, Template]:
+    """Reads a file of templates.
 
     Raises:
       UserError: it cannot be read, or a line lacks a field or has one that is wrong.
     """
-    templates: dict[str, Wording] = {}
+    templates: dict[str, Template] = {}
     for where, row in numbered_rows(path):
         if not isinstance(row.get("relation"), str):
             raise UserError(f"{where}: the field 'relation' is missing or no text.")
         name, kind = row["relation"], row.get("kind", CHANGING)
         refuse_unknown(str(kind), KINDS, f"{where}: 'kind' is {kind!r}; it is one of")
         if name in templates:
-            raise UserError(f"{where}: the relation {name!r} has a wording already.")
+            raise UserError(f"{where}: the relation {name!r} has a template already.")
         templates[name] = check(
-            Wording(row.get("cloze", ""), row.get("question") or "", kind), where
+            Template(row.get("cloze", ""), row.get("question") or "", kind), where
         )
     return templates
 
 
-def check(wording: Wording, where: str) -> Wording:
+def check(template: Template, where: str) -> Template:
     """Validates and returns the templates.
 
     Raises:
@@ -145,17 +145,19 @@ def check(wording: Wording, where: str) -> Wording:
     """
     blanks = {"cloze": (SUBJECT, ANSWER), "question": (SUBJECT,)}
     for field, wanted in blanks.items():
-        text = getattr(wording, field)
+        text = getattr(template, field)
         if field == "question" and text == "":
             continue
         if not isinstance(text, str) or any(text.count(p) != 1 for p in wanted):
             raise UserError(
                 f"{where}: {field!r} is {text!r}; it must have {' and '.join(wanted)} once."
             )
-    return wording
+    return template
 
 
-def with_patterns(wordings: Mapping[str, Wording], folder: str | os.PathLike) -> dict[str, Wording]:
+def with_patterns(
+    templates: Mapping[str, Template], folder: str | os.PathLike
+) -> dict[str, Template]:
     """The templates with clozes from a folder of ParaRel patterns, `P19.jsonl` and so on.
 
     Raises:
@@ -164,10 +166,10 @@ def with_patterns(wordings: Mapping[str, Wording], folder: str | os.PathLike) ->
     paths = sorted(Path(folder).glob("*.jsonl"))
     if not paths:
         raise UserError(f"{folder} has no patterns, such as P19.jsonl; give ParaRel's folder.")
-    known = dict(wordings)
+    known = dict(templates)
     for path in paths:
-        wording = known.get(path.stem, Wording(""))
-        known[path.stem] = dataclasses.replace(wording, cloze=whole_sentences(path)[0])
+        template = known.get(path.stem, Template(""))
+        known[path.stem] = dataclasses.replace(template, cloze=whole_sentences(path)[0])
     return known
 
 

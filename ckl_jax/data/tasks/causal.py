@@ -153,7 +153,7 @@ def prepare_rows(
         meta |= {"marks": True} if marks else {}
         documents = read_documents(path, record_limit)
         rows = causal_rows(documents, vocabulary, length, packed=packed, legacy=legacy, marks=marks)
-        rows = _told(rows, name, progress)
+        rows = _with_progress(rows, name, progress)
         features = (*row_features(("targets",), packed), *(["marks"] if marks else []))
         folders[name] = Path(out) / name
         make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)
@@ -253,7 +253,7 @@ def _make(
     return Path(folder)
 
 
-def _told(rows: Iterable[Row], name: str, progress: Progress | None) -> Iterator[Row]:
+def _with_progress(rows: Iterable[Row], name: str, progress: Progress | None) -> Iterator[Row]:
     for done, row in enumerate(rows, 1):
         yield row
         if progress and done % _BATCH == 0:

@@ -27,7 +27,7 @@ FEATURES = (
     "decoder_positions",
 )
 WEIGHTS = "decoder_loss_weights"
-_MOST_IDS = 2**31 - 2
+_MAX_IDS = 2**31 - 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,7 +155,7 @@ class ContiguousSource:
         inputs = self._tokens(order, ends, np.searchsorted(ends, earlier, side="right"), earlier)
         inputs = np.where(positions > 0, inputs, self.eos_id)  # before the stream
         passes = self.plan.epoch_of(step) * len(ends)
-        ids = np.where(inside, 1 + (number + passes) % _MOST_IDS, 0).astype(np.int32)
+        ids = np.where(inside, 1 + (number + passes) % _MAX_IDS, 0).astype(np.int32)
         counted = inside if self.score_eos else inside & (positions < ends[number] - 1)
         tokens = (np.where(inside, x, 0).astype(np.int32) for x in (inputs, targets))
         batch = dict(zip(FEATURES, (*tokens, ids, positions_within(ids)), strict=True))

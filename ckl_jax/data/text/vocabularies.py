@@ -21,7 +21,7 @@ from ckl_jax.files import os_errors, read_json_object, write_file
 
 PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
 EXTRA_IDS = 100  # T5's number of sentinels
-_MOST_SENTINELS = 10_000
+_MAX_SENTINELS = 10_000
 MODEL_TYPES = ("unigram", "bpe")
 NORMALIZERS = ("identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf")
 _CHARSMAP = "Precompiled"  # SentencePiece's normaliser, as tokenizers calls it
@@ -61,7 +61,7 @@ class Vocabulary:
         """
         self.path = os.fspath(path)
         checks.require_bool(legacy_spacing=legacy_spacing)
-        checks.require_int(0, _MOST_SENTINELS, **{"Vocabulary.extra_ids": extra_ids})
+        checks.require_int(0, _MAX_SENTINELS, **{"Vocabulary.extra_ids": extra_ids})
         self._extra_ids_wanted = extra_ids
         self.legacy_spacing = legacy_spacing
         model, self._sentinels = _load_with_sentinels(self.path, extra_ids)

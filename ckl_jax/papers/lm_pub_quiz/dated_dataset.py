@@ -14,7 +14,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.data.facts.dated_facts import DatedFact
 from ckl_jax.data.facts.relational import ANSWER, METADATA, SUBJECT
-from ckl_jax.data.facts.templates import EVENT, Wording, built_in, property_of
+from ckl_jax.data.facts.templates import EVENT, Template, built_in, property_of
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import write_json, write_jsonl
 
@@ -27,7 +27,7 @@ def write_dataset(
     as_of: str,
     folder: str | os.PathLike,
     relations: Sequence[str] = (),
-    wordings: Mapping[str, Wording] | None = None,
+    templates: Mapping[str, Template] | None = None,
     instances: int | None = None,
     skip_overlaps: bool = False,
 ) -> tuple[dict[str, int], Counts]:
@@ -62,8 +62,8 @@ def write_dataset(
         space: dict[str, str] = {}  # the first name of each object counts
         for fact in (fact for group, _ in held for fact in group):
             space.setdefault(_id(fact), fact.object)
-        wording = _wording(held[0][0][0], wordings or {}) if held else None
-        if wording is None or len(space) < 2:
+        template = _template(held[0][0][0], templates or {}) if held else None
+        if template is None or len(space) < 2:
             counts["subjects of relations without a template or with one option"] += count
             continue
         code = re.sub(r"[^\w-]+", "_", relation)
@@ -73,7 +73,7 @@ def write_dataset(
         metadata[code] = {
             "name": relation,
             "as_of": as_of,
-            "templates": [wording],
+            "templates": [template],
             "answer_space_ids": [*space],
             "answer_space_labels": [*space.values()],
         }
@@ -143,9 +143,9 @@ def _id(fact: DatedFact) -> str:
     return fact.object_id or fact.object
 
 
-def _wording(fact: DatedFact, wordings: Mapping[str, Wording]) -> str | None:
-    if fact.relation in wordings:
-        return wordings[fact.relation].cloze
+def _template(fact: DatedFact, templates: Mapping[str, Template]) -> str | None:
+    if fact.relation in templates:
+        return templates[fact.relation].cloze
     if SUBJECT in fact.cloze and ANSWER in fact.cloze:
         return fact.cloze
     if known := built_in().get(fact.relation):

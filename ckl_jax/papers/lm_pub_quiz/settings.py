@@ -62,7 +62,7 @@ class Scoring:
     trusted: Annotated[Names, arg(name="trust-imports")] = ()
 
     def __post_init__(self) -> None:
-        checks.require_int(1, checks.MOST_ROWS, **{"--batch-size": self.batch_size})
+        checks.require_int(1, checks.MAX_ROWS, **{"--batch-size": self.batch_size})
         checks.require_choice(TARGETS, **{"--target": self.target})
         checks.require_choice(SCHEMES, **{"--pll-metric": self.pll_metric})
         checks.require_choice((None, "bfloat16", "float32"), **{"--dtype": self.dtype})

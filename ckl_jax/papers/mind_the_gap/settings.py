@@ -176,7 +176,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         checks.require_int(0, **{"--epochs": self.epochs, "--seed": self.seed})
-        checks.require_int(1, checks.MOST_ROWS, **{"--batch-size": self.batch_size})
+        checks.require_int(1, checks.MAX_ROWS, **{"--batch-size": self.batch_size})
         checks.require_int(4, **{"--length": self.length})
         rates = {"--learning-rate": self.learning_rate, "--clip-norm": self.clip_norm}
         checks.require_positive(**rates)

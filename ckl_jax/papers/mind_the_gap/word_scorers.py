@@ -73,7 +73,7 @@ class CausalWordScorer:
         limit = getattr(self.model.config, "max_positions", math.inf)
         self.window = min(limit, self.default_window) if window is None else window
         checks.require_int(8, **{"--window": self.window})
-        checks.require_int(1, checks.MOST_ROWS, **{"--stride": stride, "--batch-size": batch_size})
+        checks.require_int(1, checks.MAX_ROWS, **{"--stride": stride, "--batch-size": batch_size})
         if stride is not None and not self.slides:
             kind = type(self.model).__name__
             raise UserError(f"--stride is of decoder-only models; leave it out for a {kind}.")

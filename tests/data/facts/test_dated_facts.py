@@ -122,7 +122,7 @@ def test_facts_of_other_dates_are_refused(tmp_path):
 def test_wordings(tmp_path):
     path = tmp_path / "wordings.jsonl"
     path.write_text('{"relation": "P6", "cloze": "[X] has [Y]."}')
-    assert templates.read_wordings(path) == {"P6": templates.Wording("[X] has [Y].")}
+    assert templates.read_templates(path) == {"P6": templates.Template("[X] has [Y].")}
     for text, expected in (
         ('{"relation": "P6", "cloze": "[X] has."}', "'cloze' is '[X] has.'; it must have [X] and"),
         ('{"relation": "P6", "cloze": "[X] [Y]", "question": "Who?"}', "'question' is 'Who?'"),
@@ -131,7 +131,7 @@ def test_wordings(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(UserError) as info:
-            templates.read_wordings(path)
+            templates.read_templates(path)
         assert expected in str(info.value)
     known = templates.built_in()
     assert len(templates.INVARIANT_RELATIONS) == 28

@@ -182,7 +182,7 @@ def _nothing(counts: Counts) -> str:
     reasons = "; ".join(
         f"{n:,} {what}" for what, n in sorted(counts.items()) if n and not what.startswith("no wo")
     )
-    names = sorted(what.partition(": ")[2] for what in counts if what.startswith("no wording: "))
+    names = sorted(what.partition(": ")[2] for what in counts if what.startswith("no template: "))
     more = f"; give --templates for relations such as {names[0]!r}" if names else ""
     return f"No item is left ({reasons}){more}."
 
@@ -244,7 +244,7 @@ class _Builder:
         if options.patterns:
             self.templates = templates.with_patterns(self.templates, options.patterns)
         if options.templates:
-            self.templates |= templates.read_wordings(options.templates)
+            self.templates |= templates.read_templates(options.templates)
 
     def items(self, found: list[Candidate], corpora: list, counts: Counts) -> tuple[Built, Proof]:
         options = self.options

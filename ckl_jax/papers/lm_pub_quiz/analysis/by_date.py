@@ -18,7 +18,7 @@ STATES = {
     "later": "a later one",
     "never": "one that the subject never had",
 }
-_MOST_DATES = 30
+_MAX_DATES = 30
 
 
 def measure(results: DatasetResults) -> dict[str, Any] | None:
@@ -88,7 +88,7 @@ def _by_date(instances: Sequence[tuple]) -> dict[str, Any]:
     days = sorted({f"{day}-01"[:10] for day in begins if "" < day < "9999"})
     if not days:
         return {"by_date": [], "best": None}
-    days = [days[i] for i in np.unique(np.linspace(0, len(days) - 1, _MOST_DATES).astype(int))]
+    days = [days[i] for i in np.unique(np.linspace(0, len(days) - 1, _MAX_DATES).astype(int))]
     known, right = np.zeros((2, len(days), len(rows)))
     for j, (facts, _, _, chosen) in enumerate(rows):
         for i, day in enumerate(days):
@@ -122,13 +122,13 @@ def sentence(found: Mapping[str, Any]) -> str:
         f"{STATES[name]} in {x['value']:.2f} % ({x['chance']:.2f} %)"
         for name, x in found["states"].items()
     )
-    told = f"as of {found['as_of']} the best option (by chance) is {states} of rows"
+    text = f"as of {found['as_of']} the best option (by chance) is {states} of rows"
     if best := found["best"]:
-        told += (
+        text += (
             f"; of facts that changed, those of {best['date']} are named most often "
             f"({best['value']:.2f} %; 95 % interval of that date {best['low']} to {best['high']})"
         )
-    return told
+    return text
 
 
 @figures.png

@@ -16,7 +16,7 @@ from ckl_jax.papers.lm_pub_quiz import ranking_metrics
 from ckl_jax.papers.lm_pub_quiz.analysis import by_date, comparison
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 
-_MOST_ROWS = 4000  # of a page
+_MAX_ROWS = 4000  # of a page
 
 
 def summary(results: DatasetResults) -> str:
@@ -192,7 +192,7 @@ def _write_page(
         parts.append(Section(title[0].upper() + title[1:], **look))
     lead = [_asked(models[first])]
     lead += [f"{name}: {x['sentence']}." for name, x in scores.items()]
-    lead += [f"{told}." for told in comparison.sentences(tests["overall"], first)]
+    lead += [f"{sentence}." for sentence in comparison.sentences(tests["overall"], first)]
     lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
     lead += [f"Compared on common rows alone: {found['coverage']}."] if found["coverage"] else []
     sections.write_page(path, "What models know, by ranking", [*parts, _all_rows(models)], lead)
@@ -260,7 +260,7 @@ def _all_rows(models: Mapping[str, DatasetResults]) -> Section:
     rows = [
         [Cell(question, right), code]
         + [Cell(option, "right" if option == right else "wrong") for option in best[i]]
-        for i in order[:_MOST_ROWS]
+        for i in order[:_MAX_ROWS]
         for question, right, code in [named[i]]
     ]
     more = len(best) - len(rows)

@@ -19,8 +19,8 @@ from ckl_jax.data.tasks.word_losses import Shard, WordLosses, read_dump
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL, Curve, Grouping, Totals
 
-_MOST_TOKENS = 32  # more count as so many
-_CLASSES = 64 * _MOST_TOKENS
+_MAX_TOKENS = 32  # more count as so many
+_CLASSES = 64 * _MAX_TOKENS
 _POWER = 1.96 + 0.84  # standard errors: two-sided 5 %, detected in 80 % of corpora
 _SHOWN, _DOCUMENT_WORDS = 50, 30
 _MIN_COUNT = 3  # of a word that is listed: addresses occur once
@@ -43,8 +43,8 @@ class FrequencyControl:
 
     def _classes(self, scored: Shard | WordLosses) -> np.ndarray:
         frequency = [self.counts[word].bit_length() - 1 for word in scored.words]
-        tokens = np.clip(scored.tokens, 1, _MOST_TOKENS) - 1
-        return np.array(frequency, np.int64) * _MOST_TOKENS + tokens
+        tokens = np.clip(scored.tokens, 1, _MAX_TOKENS) - 1
+        return np.array(frequency, np.int64) * _MAX_TOKENS + tokens
 
     def expected(self, document: WordLosses) -> np.ndarray:
         """[W] nats."""

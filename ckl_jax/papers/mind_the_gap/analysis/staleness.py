@@ -25,7 +25,7 @@ from ckl_jax.data.tasks.word_losses import WordLosses, read_dump
 from ckl_jax.errors import UserError
 
 SAMPLES = 1000
-_MOST = 700  # nats a word: exp is no number beyond
+_MAX = 700  # nats a word: exp is no number beyond
 ALL = "all"
 
 
@@ -94,10 +94,10 @@ def read_totals(
             # float64: sums over a corpus of float32 losses. [G]
             losses = weights @ document.nll.astype(np.float64)
             # Rounding leaves a sure word a little below 0. Comparisons with NaN are False.
-            if not ((document.nll > -0.01).all() and (losses <= _MOST * weights.sum(1)).all()):
+            if not ((document.nll > -0.01).all() and (losses <= _MAX * weights.sum(1)).all()):
                 raise UserError(
                     f"{dumps[model]}: the losses of the document {document.id!r} of "
-                    f"{document.date} are below 0, over {_MOST} nats a word or not finite; the "
+                    f"{document.date} are below 0, over {_MAX} nats a word or not finite; the "
                     "file is damaged, or the model's parameters are."
                 )
             nll[model].append(losses)

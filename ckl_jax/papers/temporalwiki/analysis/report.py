@@ -375,7 +375,7 @@ def _perplexities(three: Rows, interval: str, when: str) -> str:
     if not names:
         return f"Perplexity after the update of {when}: not measured yet."
 
-    def told(cells: Mapping[str, Any]) -> str:
+    def describe(cells: Mapping[str, Any]) -> str:
         known = filter(None, map(cells.get, names))
         spans = ((rounded(x[end]) for end in ("value", "low", "high")) for x in known)
         return " and ".join(f"{value} ({low} to {high})" for value, low, high in spans)
@@ -389,10 +389,10 @@ def _perplexities(three: Rows, interval: str, when: str) -> str:
         f" No gain on {' or '.join(unsure)} facts is sure: the intervals overlap." if unsure else ""
     )
     facts = " and ".join(f"{first[n]['facts']:,} {n}" for n in names)
-    shown = {cells["of"]: told(cells) for cells in best.values()}
+    shown = {cells["of"]: describe(cells) for cells in best.values()}
     return (
         f"Perplexity of {facts} facts after the update of {when} (95 % interval; lower is better): "
-        f"before any update {told(first)}; "
+        f"before any update {describe(first)}; "
         f"{'; '.join(f'{method_label(of)} {numbers}' for of, numbers in shown.items())}.{overlap}"
     )
 

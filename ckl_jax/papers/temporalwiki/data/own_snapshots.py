@@ -23,7 +23,7 @@ from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
 
 WIKI = "ownwiki"
-_MOST_DATES = 120  # ten years of months
+_MAX_DATES = 120  # ten years of months
 
 
 def write_snapshots(
@@ -91,10 +91,10 @@ def _check_dates(dates: Sequence[str], of_documents: Sequence[str]) -> None:
         raise UserError(
             f"There is one date only ({', '.join(dates) or 'none'}); give --dates, two or more."
         )
-    if len(dates) > _MOST_DATES:
+    if len(dates) > _MAX_DATES:
         raise UserError(
             f"The documents have {len(dates):,} dates, each of which would be a snapshot; give "
-            f"--dates, at most {_MOST_DATES}."
+            f"--dates, at most {_MAX_DATES}."
         )
     if dates[0] < of_documents[0]:
         raise UserError(

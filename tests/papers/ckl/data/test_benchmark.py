@@ -273,7 +273,7 @@ def test_what_is_updated_new_or_neither(make):
     assert counts["facts that ended, or begin later"] == 2
     assert counts["facts that did not change"] == 3  # Cy's, and Ida in two spellings
     assert counts["facts whose dates are not exact enough"] == 1  # Hal may have ended before
-    assert counts["facts that are events, no states"] == counts["no wording: P999"] == 1
+    assert counts["facts that are events, no states"] == counts["no template: P999"] == 1
 
 
 def test_a_date_without_day_or_month_may_decide_and_may_not():

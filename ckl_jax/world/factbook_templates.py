@@ -1,16 +1,16 @@
 """The relations of the World Factbook's facts: what probes ask, and what texts say instead.
 
-As in `wordings.py`, texts state facts in eight wordings of their own; `state` and `news` are the
-probes'.
+As in `statement_templates.py`, texts state facts in eight wordings of their own; `state` and `news`
+are the probes'.
 """
 
+from ckl_jax.world.statement_templates import TRAINED_OFFICE
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
-from ckl_jax.world.wordings import TRAINED_OFFICE
 
 
 def _relation(name: str, kind: str, object_kind: str, *sentences: str) -> Relation:
     """A relation of countries, of a question and the wordings of probes (three), news and texts."""
-    question, *wordings = sentences
+    question, *statements = sentences
     trained = 4 if kind == CHANGING else 3
     return Relation(
         name=name,
@@ -19,9 +19,9 @@ def _relation(name: str, kind: str, object_kind: str, *sentences: str) -> Relati
         subject="country",
         object=object_kind,
         question=question,
-        state=tuple(wordings[:3]),
-        news=tuple(wordings[3:trained]),
-        trained=tuple(wordings[trained:]),
+        state=tuple(statements[:3]),
+        news=tuple(statements[3:trained]),
+        trained=tuple(statements[trained:]),
     )
 
 
