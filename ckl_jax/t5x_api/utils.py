@@ -84,6 +84,14 @@ class DatasetConfig:
         name = self.mixture_or_task_name
         return isinstance(name, str) and os.path.exists(os.path.join(name, "manifest.json"))
 
+    def check_method(self, method: Any) -> None:
+        """Raises `UserError` if the method reads earlier data, which SeqIO's tasks do not offer."""
+        if method.mixture is not None or method.reads_earlier_data:
+            raise UserError(
+                f"Method {method.name!r} wants earlier data, which needs cached tasks: bind "
+                "train.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."
+            )
+
     def make_source(
         self,
         method: Any,
@@ -95,6 +103,7 @@ class DatasetConfig:
         partitioner: Any = None,
     ) -> Any:
         """The batches of training, see `train.configs.DatasetConfig.make_source`."""
+        self.check_method(method)
         seed = seed if self.seed is None else self.seed
         if self.is_cached_folder:
             # A cached task has one split and one order; packing and shuffling are those of the
@@ -112,11 +121,6 @@ class DatasetConfig:
             )
         from ckl_jax.t5x_api import seqio_data
 
-        if method.mixture is not None or method.reads_earlier_data:
-            raise UserError(
-                f"Method {method.name!r} wants earlier data, which needs cached tasks: bind "
-                "train.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."
-            )
         return seqio_data.TaskStream(self, total_steps, seed, model, partitioner or Partitioner())
 
 

@@ -109,6 +109,7 @@ class DatasetConfig:
             than an epoch.
         """
         del seed
+        self.check_method(method)
         if self.contiguous and self.marked_weight == 1:
             return self._lanes(method, model, epochs, total_steps, partitioner)
         tasks = [self.open(self.mixture_or_task_name)]
@@ -116,13 +117,13 @@ class DatasetConfig:
             epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
         replay = review = 0
         if method.mixture is not None:
-            tasks.append(self._earlier_task(method))
+            tasks.append(self.open(self.replay_task_name))
             replay = len(tasks[1])
             if method.mixture.review_phases and self.review_task_name is not None:
                 tasks.append(self.open(self.review_task_name))
                 review = len(tasks[2])
         elif method.reads_earlier_data:
-            self._earlier_task(method)  # it is there
+            self.open(self.replay_task_name)  # it is there
         for task in tasks:
             check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
         plan = EpochPlan(
@@ -167,19 +168,21 @@ class DatasetConfig:
         Raises:
           UserError: no earlier corpus is named, or it is missing, empty or of another vocabulary.
         """
-        task = self._earlier_task(method)
+        self.check_method(method)
+        task = self.open(self.replay_task_name)
         check_task_vocabulary(task, self.replay_task_name, model.output_vocabulary)
         plan = EpochPlan(len(task), 0, None, self.batch_size, 1, self.seed)
         source = self._source(plan, [task], model, partitioner)
         return (source[step] for step in range(min(len(source), -(-examples // self.batch_size))))
 
-    def _earlier_task(self, method: Any) -> CachedTask:
-        if self.replay_task_name is None:
+    def check_method(self, method: Any) -> None:
+        """Raises `UserError` if the method reads earlier data, and there are none for it."""
+        reads = method.mixture is not None or method.reads_earlier_data
+        if reads and self.replay_task_name is None:
             raise UserError(
                 f"Method {method.name!r} needs earlier data; bind DatasetConfig.replay_task_name "
                 "(REPLAY_TASK_NAME) to the cached task of D0."
             )
-        return self.open(self.replay_task_name)
 
     def _lanes(
         self,

@@ -74,6 +74,16 @@ def check_best(
         )
 
 
+def check_metric(best: KeepBest | None, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Raises `UserError` if `scores`, {split: {name: number}}, lack the number of the metric."""
+    split, _, name = best.metric.rpartition("/") if best else ("", "", "")
+    if name not in scores.get(split, {name: 0.0}):
+        raise UserError(
+            f"KeepBest.metric is {best.metric!r}, which no evaluation has; {split} has "
+            f"{', '.join(scores[split])}.{nearest(name, list(scores[split]))}"
+        )
+
+
 def make_evaluator(
     probes: Probes | None, model: BaseTransformerModel, partitioner: Partitioner
 ) -> ClosedBookEvaluator | FactEvaluator | None:

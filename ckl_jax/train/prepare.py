@@ -390,6 +390,7 @@ def check_settings(
     checks.require_bool(use_hardware_rng=use_hardware_rng)
     checks.require_positive(CLIP_NORM=clip_norm)
     model.with_method(method)
+    dataset.check_method(method)
     # As far as the mesh shape says so: devices are asked for later.
     check_batch(dataset.batch_size, num_microbatches, known_parts(partitioner.mesh_shape))
     # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.

@@ -9,7 +9,13 @@ import jax
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.parallel.processes import Stopped, StopSignal
-from ckl_jax.train.evaluations import Probes, further_scores, make_evaluator, write_evaluation
+from ckl_jax.train.evaluations import (
+    Probes,
+    check_metric,
+    further_scores,
+    make_evaluator,
+    write_evaluation,
+)
 from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.state import TrainState, swapped
 from ckl_jax.train.telemetry import Telemetry
@@ -60,6 +66,8 @@ class StepEvaluation:
             return False
         self._at = None
         telemetry.evaluated(step, scores)
+        if not last:  # whose searches may be wider, and its numbers more
+            check_metric(self._run.checkpoint_cfg.save.keep_best, scores)
         return True
 
     def _probe(self, params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:

@@ -96,6 +96,9 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         argv = ["train", "--gin_file=ckl_lora.gin", "--gin.MESH_SHAPE={'data': 4, 'model': 2}"]
         err = sentence(capsys, [*argv, f"--gin.{value}"])
         assert message in err and not list(tmp_path.iterdir())
+    argv = ["train", "--gin_file=ckl_mix_review.gin", "--gin.REPLAY_TASK_NAME=None"]
+    assert "Method 'mix_review' needs earlier data" in sentence(capsys, argv)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
 from ckl_jax.t5x_api.metrics import T5XMetrics
-from ckl_jax.train.evaluations import check_best
+from ckl_jax.train.evaluations import check_best, check_metric
 from ckl_jax.train.step_metrics import StepMetrics
 
 GIN = """
@@ -53,6 +53,14 @@ def test_the_best_by_a_number_of_training_needs_no_evaluation():
         with pytest.raises(UserError, match=f"'{metric}', which no evaluation has"):
             check_best(KeepBest(metric), None, evaluations, StepMetrics())
     check_best(KeepBest("em"), None, (object(),), StepMetrics())
+
+
+def test_a_number_that_a_probe_has_not_is_named_after_its_first_evaluation():
+    scores = {"inference_eval/quiz": {"em": 1.0, "f1": 2.0}}
+    for fits in (None, KeepBest("inference_eval/quiz/f1"), KeepBest("held_out/loss")):
+        check_metric(fits, scores)
+    with pytest.raises(UserError, match="'inference_eval/quiz/emm'.*quiz has em, f1. Did you mean"):
+        check_metric(KeepBest("inference_eval/quiz/emm"), scores)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from ckl_jax.options import Bindings, Names, Repeated
 from ckl_jax.train.studies import Experiments, StudySettings
 from ckl_jax.world.timeline import SIZES
 
+DTYPES = ("bfloat16", "float32")
 TARGETS = ("answer", "statement")
 SCHEMES = ("within_word_l2r", "original", "sentence_l2r", "answer_l2r+word_l2r")
 
@@ -44,9 +45,8 @@ class Scoring:
       bos: Begin with BOS; None does so where the vocabulary has one.
       conditional_score: Score from the start of the answer on.
       target: What a T5 is scored on.
-      pll_metric: Tokens hidden from a BERT together with the scored one: within_word_l2r, original,
-        sentence_l2r or answer_l2r+word_l2r.
-      dtype: Of activations: bfloat16 or float32.
+      pll_metric: Tokens hidden from a BERT together with the scored one.
+      dtype: Of activations.
       batch_size: Rows of the model at once.
       bindings: Gin bindings over the run's, such as DATA_DIR="'elsewhere'".
       trusted: Modules of yours that the run's gin file may import; all is any.
@@ -55,8 +55,8 @@ class Scoring:
     bos: Suppress[bool | None] = None
     conditional_score: Annotated[bool, arg(name="conditional")] = False
     target: Literal[*TARGETS] = TARGETS[0]
-    pll_metric: str = SCHEMES[0]
-    dtype: str | None = None
+    pll_metric: Literal[*SCHEMES] = SCHEMES[0]
+    dtype: Literal[*DTYPES] | None = None
     batch_size: int | None = None
     bindings: Bindings = ()
     trusted: Annotated[Names, arg(name="trust-imports")] = ()
@@ -65,7 +65,7 @@ class Scoring:
         checks.require_int(1, checks.MAX_ROWS, **{"--batch-size": self.batch_size})
         checks.require_choice(TARGETS, **{"--target": self.target})
         checks.require_choice(SCHEMES, **{"--pll-metric": self.pll_metric})
-        checks.require_choice((None, "bfloat16", "float32"), **{"--dtype": self.dtype})
+        checks.require_choice((None, *DTYPES), **{"--dtype": self.dtype})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

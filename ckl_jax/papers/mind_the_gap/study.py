@@ -20,7 +20,7 @@ from ckl_jax.data.tasks.dated_task import prepare_dated
 from ckl_jax.data.text.documents import read_documents, spread, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import ANY_NUMBER, read_json_object, write_json
+from ckl_jax.files import ANY_NUMBER, read_json_object, require_file, write_json
 from ckl_jax.papers.mind_the_gap.analysis import cutoffs, other_test_years, run_summary
 from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
@@ -73,6 +73,8 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
 
 def opened(gap: Gap) -> AbstractContextManager[studies.Study]:
     """A `with` block that holds the folder of the study."""
+    if gap.corpus and not _text(gap).exists():
+        require_file(gap.corpus, f"Cannot read {gap.corpus}: there is no such file (--documents).")
     if gap.bindings:
         # A user's binding of what the study sets itself would be lost.
         studies.refuse_own(gap.bindings, {**macros(gap, STALE), **dict.fromkeys(_OF_EVALUATIONS)})

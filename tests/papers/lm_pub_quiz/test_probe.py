@@ -73,7 +73,7 @@ def test_a_hugging_face_folder_and_the_imported_model_score_alike(golden, tmp_pa
             "--pll-metric (pll_metric) is of masked models (BERT); leave it out",
         ),
         (["--target", "statement"], "--target (target) is of encoder-decoders (T5); leave it out"),
-        (["--dtype", "float16"], "--dtype is 'float16'; choose from None, bfloat16, float32"),
+        (["--dtype", "float16"], "--dtype is 'float16'; choose from bfloat16, float32"),
         (["--model", "nowhere"], "There is no folder nowhere; give that of a Hugging Face model"),
         (["--dataset", "nowhere"], "Cannot read nowhere"),
         (["--out", __file__], f"Cannot write {__file__}: File exists"),

@@ -88,6 +88,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, sentence):
     assert main(["mind-the-gap", "--out", str(tmp_path / "out"), *arguments]) == 2
     told = capsys.readouterr().err
     assert sentence in told and told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
