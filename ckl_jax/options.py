@@ -67,6 +67,7 @@ SomeNames = Annotated[tuple[str, ...], _with_commas(_some_names, "A,B")]
 Floats = Annotated[tuple[float, ...], _with_commas(lambda text: _numbers(text, float), "X,Y")]
 Ints = Annotated[tuple[int, ...], _with_commas(lambda text: _numbers(text, int), "M,N")]
 Years = Annotated[tuple[int, ...], _with_commas(_years, "A..B")]
+Files = Annotated[tuple[str, ...], arg(metavar="FILE...")]
 # Given once for each entry: --documents A --documents B.
 Repeated = UseAppendAction[tuple[str, ...]]
 Bindings = Annotated[

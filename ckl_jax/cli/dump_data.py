@@ -13,7 +13,7 @@ from ckl_jax.data.process_pool import open_folder
 from ckl_jax.data.text.document_files import Fields, read_place
 from ckl_jax.errors import UserError
 from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace, refuse_unclaimed
-from ckl_jax.options import Flat, Names
+from ckl_jax.options import Files, Flat, Names
 from ckl_jax.papers.temporalwiki.data.diffsets import Options
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.timeline import SIZES
@@ -229,7 +229,7 @@ def dumps(
 def snapshots(
     *,
     documents: str,
-    facts: Names,
+    facts: Files,
     out: str,
     dates: Names = (),
     complete: bool = False,
@@ -244,7 +244,7 @@ def snapshots(
     Args:
       documents: File or folder: JSON lines, CSV, Parquet, text or Markdown. Of each document the
         newest version up to a date counts; one with an empty text is gone.
-      facts: Files of dated facts, separated by commas.
+      facts: JSONL(.gz) or CSV of dated facts.
       out: Folder to write, for `ckl temporalwiki --snapshots OUT/YYYYMMDD ...`.
       dates: Dates of the snapshots, YYYY-MM-DD, separated by commas; by default all dates of
         documents.
@@ -263,7 +263,7 @@ def snapshots(
     fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
     texts = read_place(documents, fields)
     # Later dates of the same text may come to those that are there, other text may not.
-    command = f"ckl data snapshots --documents {documents} --facts {','.join(facts)}"
+    command = f"ckl data snapshots --documents {documents} --facts {' '.join(facts)}"
     with claimed_folder(out, command, overwrite), ProgressLine() as progress:
         more = {"complete": complete, "replace": overwrite, "progress": progress}
         manifest = write_snapshots(texts, stated, out, dates, **more)

@@ -14,11 +14,9 @@ from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.overlap import Overlap
 from ckl_jax.errors import UserError, not_empty, printable
 from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace
-from ckl_jax.options import Flat, Names
+from ckl_jax.options import Files, Flat, Names
 from ckl_jax.papers.ckl.data.benchmark import Options
 from ckl_jax.world.stream import SIZES
-
-Files = Annotated[tuple[str, ...], arg(metavar="FILE...")]
 
 
 def quiz(

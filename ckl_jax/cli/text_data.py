@@ -11,7 +11,7 @@ from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_worker
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
 from ckl_jax.files import locked, refuse_existing, refuse_to_replace
-from ckl_jax.options import Flat, Repeated
+from ckl_jax.options import Files, Flat
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 from ckl_jax.papers.mind_the_gap.data.split_files import VARIANTS
@@ -19,7 +19,6 @@ from ckl_jax.papers.mind_the_gap.data.time_splits import Options as Splitting
 from ckl_jax.world.stream import SIZES
 
 File = Annotated[str, arg(metavar="FILE")]
-Files = Annotated[tuple[str, ...], arg(metavar="FILE...")]
 
 
 def prepare(
@@ -78,7 +77,7 @@ def prepare(
 
 
 def rows(
-    documents: Annotated[Repeated, arg(metavar="FILE")],
+    documents: Files,
     *,
     out: str,
     vocabulary: str,
@@ -92,8 +91,7 @@ def rows(
     """Make cached tasks of running text for GPT-2 or BERT.
 
     Args:
-      documents: JSONL(.gz) with date, title and text, whose name becomes the task's; may be
-        repeated.
+      documents: JSONL(.gz) with date, title and text, whose names become the tasks'.
       out: Folder for the tasks.
       vocabulary: GPT-2's or BERT's folder, a SentencePiece model, or a MODEL_DIR.
       length: Tokens of a row, at most; by default 512, or the positions of the model in the folder.
