@@ -106,27 +106,15 @@ def of_demos(
         compute_table(load_study(find_runs([folder])), samples=2, acquired=acquired)
         for folder in folders
     ]
-    shown = {column: title for table in tables for column, title in titles(table).items()}
+    shown = dict(item for table in tables for item in titles(table).items())
     names = dict.fromkeys([*shown, "fuar", "trainable", "flops", "cpu_seconds"])
     seeds = [{r["key"]: {n: cell_value(r, n) for n in names} for r in t["rows"]} for t in tables]
-    # "no gain" is not a number: a seed with it leaves no mean, or who gains least would look best.
-    no_gain = collections.Counter(
-        row["key"]
-        for t in tables
-        for row in t["rows"]
-        if row["fuar"] and row["fuar"]["value"] is None
-    )
-    rows, cells = [], []
+    no_gain = _no_gain(tables)
+    rows = []
     for key, columns in over_seeds(seeds).items():
-        label = labels.method_label(key)
         columns = {n: x | {"no_gain": no_gain[key] * (n == "fuar")} for n, x in columns.items()}
         columns["fuar"] |= {"mean": None} if no_gain[key] else {}
-        rows.append({"key": key, "label": label, "columns": columns})
-        size, flops = columns["trainable"]["mean"], columns["flops"]["mean"]
-        found = (_cell(columns[name]) for name in shown)
-        seconds = sections.estimate(columns["cpu_seconds"], sections.whole, value="mean")
-        trainable = sections.compact(size and round(size))
-        cells.append([label, trainable, *found, sections.costs(flops, None)[0], seconds])
+        rows.append({"key": key, "label": labels.method_label(key), "columns": columns})
     note = (
         f"Mean over {len(tables)} demos; below it, the smallest and the largest. FUAR has a mean "
         "where something was gained in all of them."
@@ -134,7 +122,25 @@ def of_demos(
     if partly := [row["label"] for row in rows if any(row["key"] not in s for s in seeds)]:
         note += f" Not in all of them: {', '.join(partly)}."
     headers = ["Method", "Trainable", *shown.values(), *sections.COSTS]
+    cells = [_cells(row["label"], row["columns"], list(shown)) for row in rows]
     return Section(headers=headers, rows=cells, notes=[note]), rows
+
+
+def _no_gain(tables: Sequence[dict[str, Any]]) -> collections.Counter[str]:
+    """In how many seeds each method has no gain, which is not a number: a seed with it leaves no
+    mean of FUAR, or who gains least would look best.
+    """
+    every = [row for table in tables for row in table["rows"] if row["fuar"]]
+    return collections.Counter(row["key"] for row in every if row["fuar"]["value"] is None)
+
+
+def _cells(label: str, columns: Mapping[str, dict], shown: Sequence[str]) -> list[Any]:
+    """A method's row of the table."""
+    size, flops = columns["trainable"]["mean"], columns["flops"]["mean"]
+    seconds = sections.estimate(columns["cpu_seconds"], sections.whole, value="mean")
+    trainable = sections.compact(size and round(size))
+    scores = (_cell(columns[name]) for name in shown)
+    return [label, trainable, *scores, sections.costs(flops, None)[0], seconds]
 
 
 def _cell(column: dict) -> Cell:

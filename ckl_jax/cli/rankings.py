@@ -207,15 +207,12 @@ def compare(
     from ckl_jax.papers.lm_pub_quiz.analysis.leaderboard import entries
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
-    named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
-    names = [name for name, _ in named]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
+    named = _named(results)
     drawn = ("calibration", "domains", "popularity", "by_date", *(f"bias_{code}" for code in bias))
     images = (f"{name}.png" for name in drawn)
     refuse_foreign(Path(out) / "report.html", overwrite, "comparison.json", *images)
     info = read_json(relation_info) if relation_info else None
-    read = {name: DatasetResults.from_path(path, info) for name, path in named}
+    read = {name: DatasetResults.from_path(path, info) for name, path in named.items()}
     models, coverage = comparison.align(read, common_rows)
     models |= _without_priors(models, prior)
     popular = _popularity(popularity, models) if popularity else None
@@ -236,6 +233,15 @@ def compare(
     for line in (*differences, *tests):
         print(printable(line))
     return {"written": written, "changes": differences, **found}
+
+
+def _named(results: Sequence[str]) -> dict[str, str]:
+    """{name: folder} of NAME=FOLDER or FOLDER."""
+    named = [text.split("=", 1) if "=" in text else (text, text) for text in results]
+    names = [name for name, _ in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
+    return dict(named)
 
 
 def _without_priors(models: Mapping[str, Any], prior: Sequence[str]) -> dict[str, Any]:

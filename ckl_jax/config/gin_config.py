@@ -243,21 +243,8 @@ def run(
     if instead is not None and _is_bound(resolve_function(instead)) and not _is_bound(function):
         function, instead = resolve_function(instead), None  # T5X's precompile.gin binds only this
     configured = configurable(function)
-    missing = missing_arguments(function, arguments)
-    if missing:
-        module = function.__module__.rsplit(".", 1)[-1]
-        name = f"{module}.{function.__name__}"
-        if not gin.get_bindings(configured, resolve_references=False):
-            own = f"ckl_{module}.gin"
-            if own in gin_files.bundled_files():
-                raise UserError(
-                    f"The gin files set nothing of {name}; add --gin_file={own} behind them."
-                )
-        raise UserError(
-            f"The gin files leave {', '.join(f'{name}.{m}' for m in missing)} unset; bind "
-            f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
-            f"{missing[0]}=VALUE."
-        )
+    if missing := missing_arguments(function, arguments):
+        raise UserError(_what_is_missing(function, configured, missing))
     if dry_run:
         return config_text()
     if instead is not None:
@@ -280,6 +267,22 @@ def run(
         raise
     finally:
         _running.pop()
+
+
+def _what_is_missing(
+    function: Callable[..., Any], configured: Callable[..., Any], missing: Sequence[str]
+) -> str:
+    """The sentence on arguments of a job that the gin files do not set."""
+    module = function.__module__.rsplit(".", 1)[-1]
+    name, own = f"{module}.{function.__name__}", f"ckl_{module}.gin"
+    is_unset = not gin.get_bindings(configured, resolve_references=False)
+    if is_unset and own in gin_files.bundled_files():
+        return f"The gin files set nothing of {name}; add --gin_file={own} behind them."
+    return (
+        f"The gin files leave {', '.join(f'{name}.{m}' for m in missing)} unset; bind "
+        f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
+        f"{missing[0]}=VALUE."
+    )
 
 
 def in_job() -> bool:

@@ -102,6 +102,19 @@ def attend(
 
     if length < 2 * _BLOCK:
         return _products(query, key, value, biases, float32_logits, softcap)
+    return _by_blocks(query, key, value, biases, float32_logits, softcap)
+
+
+def _by_blocks(
+    query: Array,
+    key: Array,
+    value: Array,
+    biases: tuple[Array, ...],
+    float32_logits: bool,
+    softcap: float | None,
+) -> Array:
+    """`_products` of a block of queries at a time; see `attend`."""
+    length = query.shape[1]
     count = -(-length // _BLOCK)
 
     def cut(x: Array, axis: int) -> Array:

@@ -499,33 +499,12 @@ def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Mask) ->
       keys: [B or 1, S], positions.
       mask: broadcastable to [B, 1, T, S], or None; or of rows, as `row_mask` makes it.
     """
-    cosines, sines = [], []
-    ropes = {kind: dict(settings) for kind, settings in cfg.ropes}
-    size = cfg.rotary_dim or cfg.head_dim
-    for kind in cfg.kinds if cfg.positions == "rope" else ():
-        per_position, factor = np.zeros(size // 2, np.float32), 1.0
-        if kind in ropes:
-            per_position, factor = frequencies(ropes[kind], size, cfg.max_positions)
-        angles = queries[..., None].astype(jnp.float32) * per_position[None, None]
-        cosines.append(jnp.cos(angles) * factor)
-        sines.append(jnp.sin(angles) * factor)
-    angles = (jnp.stack(cosines), jnp.stack(sines)) if cosines else (None, None)
+    angles = _angles(cfg, queries) if cfg.positions == "rope" else (None, None)
     if isinstance(mask, RowMask):
         windows = tuple(cfg.window if kind == "sliding" else None for kind in cfg.kinds)
         return (*angles, dataclasses.replace(mask, windows=windows), None, None)
     far = queries[:, None, :, None] - keys[:, None, None, :]  # [B or 1, 1, T, S]
-    biases = []
-    for kind in cfg.kinds:
-        seen = mask
-        if kind == "sliding":
-            near = (far if cfg.causal else jnp.abs(far)) < cfg.window
-            seen = near if mask is None else mask & near
-        bias = None if seen is None else layers.mask_to_bias(seen)
-        if cfg.positions == "alibi":
-            slopes = jnp.asarray(_slopes(cfg.num_heads))[None, :, None, None]
-            linear = -slopes * far.astype(jnp.float32)
-            bias = linear if bias is None else bias + linear
-        biases.append(bias)
+    biases = [_bias(cfg, kind, mask, far) for kind in cfg.kinds]
     if any(bias is not None for bias in biases):
         biases = [jnp.zeros((1, 1, 1, 1)) if bias is None else bias for bias in biases]
         biases = list(jnp.broadcast_arrays(*biases)) if len(biases) > 1 else biases
@@ -534,6 +513,39 @@ def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Mask) ->
     else:
         stacked = None
     return (*angles, stacked, None, None)
+
+
+def _angles(cfg: DecoderConfig, queries: Array) -> tuple[Array, Array]:
+    """Cosines and sines of the rotations, each [kinds, B or 1, T, H / 2]."""
+    cosines, sines = [], []
+    ropes = {kind: dict(settings) for kind, settings in cfg.ropes}
+    size = cfg.rotary_dim or cfg.head_dim
+    for kind in cfg.kinds:
+        per_position, factor = np.zeros(size // 2, np.float32), 1.0
+        if kind in ropes:
+            per_position, factor = frequencies(ropes[kind], size, cfg.max_positions)
+        angles = queries[..., None].astype(jnp.float32) * per_position[None, None]
+        cosines.append(jnp.cos(angles) * factor)
+        sines.append(jnp.sin(angles) * factor)
+    return jnp.stack(cosines), jnp.stack(sines)
+
+
+def _bias(cfg: DecoderConfig, kind: str, mask: Array | None, far: Array) -> Array | None:
+    """The bias of a type of layer, broadcastable to [B, N, T, S].
+
+    Args:
+      far: [B or 1, 1, T, S], how far a query lies behind a key.
+    """
+    seen = mask
+    if kind == "sliding":
+        near = (far if cfg.causal else jnp.abs(far)) < cfg.window
+        seen = near if mask is None else mask & near
+    bias = None if seen is None else layers.mask_to_bias(seen)
+    if cfg.positions == "alibi":
+        slopes = jnp.asarray(_slopes(cfg.num_heads))[None, :, None, None]
+        linear = -slopes * far.astype(jnp.float32)
+        bias = linear if bias is None else bias + linear
+    return bias
 
 
 def row_context(

@@ -179,26 +179,35 @@ def run_layers(
     layer_cls = _remat(layer_cls, config.remat_policy, tuple(static))
     hidden = {0: x} if 0 in taps else {}
     # Loop: each layer has parameters of its own, under `layers_0`, `layers_1`, ...
-    if not config.scan_layers:
-        for i in range(count):
-            own = first if i == 0 and first is not None else config
-            x = layer_cls(own, name=f"layers_{i}")(x, *(a[i] for a in each), *args)
-            if i + 1 in taps:
-                hidden[i + 1] = x
-        return x, hidden
-    if first is not None:
-        x = layer_cls(first, name="layers_0")(x, *(a[0] for a in each), *args)
-        if 1 in taps:
-            hidden[1] = x
-    before = int(first is not None)
-    if before == count:
-        return x, hidden
-    # Scan: one traced layer, parameters stacked to [in, L, out]. Compile time no longer grows with
-    # the depth. States are collected only if asked for: all of them take [L, B, T, D].
-    collect = any(j > before for j in taps)
+    before = int(first is not None) if config.scan_layers else count
+    for i in range(before):
+        own = first if i == 0 and first is not None else config
+        x = layer_cls(own, name=f"layers_{i}")(x, *(a[i] for a in each), *args)
+        if i + 1 in taps:
+            hidden[i + 1] = x
+    if before < count:
+        # States are collected only if asked for: all of them take [L, B, T, D].
+        collect, each = any(j > before for j in taps), tuple(jnp.asarray(a)[before:] for a in each)
+        scanned = _scanned(config, layer_cls, count - before, name, collect, len(each), args)
+        x, states = scanned(x, *each, *(a for a in args if not isinstance(a, bool)))
+        # states [L, B, T, D]: the first entry is the output of the first layer that is scanned.
+        hidden.update({j: states[j - 1 - before] for j in taps if j > before})
+    return x, hidden
+
+
+def _scanned(
+    config: Any, layer_cls: Any, count: int, name: str, collect: bool, each: int, args: tuple
+) -> Any:
+    """One traced layer over `count` of them, whose parameters are stacked to [in, L, out]: compile
+    time no longer grows with the depth.
+
+    Args:
+      collect: whether it also returns the output of every layer.
+      each: how many of its arguments have a part for each layer.
+      args: the further arguments of every layer.
+    """
     # Booleans cannot go through `scan` as arguments; they are closed over by the body.
     booleans = [a for a in args if isinstance(a, bool)]
-    arrays = [a for a in args if not isinstance(a, bool)]
     cls = _scan_body(layer_cls, collect, tuple(booleans))
     scanned = partitioning.scan_with_axes(
         cls,
@@ -206,15 +215,12 @@ def run_layers(
         variable_axes={"params": 1, "cache": 0},
         # Each layer gets keys of its own; otherwise all layers would start equal and drop alike.
         split_rngs={"params": True, "dropout": True},
-        in_axes=(0,) * len(each) + (nn.broadcast,) * len(arrays),
-        length=count - before,
+        in_axes=(0,) * each + (nn.broadcast,) * (len(args) - len(booleans)),
+        length=count,
         # The logical name of the stacked axis, which `params_axes` records for the partitioner.
         axis_name="layers",
     )
-    x, states = scanned(config, name=name)(x, *(jnp.asarray(a)[before:] for a in each), *arrays)
-    # states [L, B, T, D]: the first entry is the output of the first layer that is scanned.
-    hidden.update({j: states[j - 1 - before] for j in taps if j > before})
-    return x, hidden
+    return scanned(config, name=name)
 
 
 def _scan_body(layer_cls: Any, collect: bool, booleans: tuple[bool, ...]) -> Any:

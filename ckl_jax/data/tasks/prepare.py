@@ -86,11 +86,7 @@ def prepare_ckl(
       UserError: no corpus there, an empty one, one that lacks a column, a vocabulary without
         sentinels, or a folder that holds other settings or cannot be written.
     """
-    checks.require_int(5, vocab_size=vocab_size)  # pad, end, unknown, the space, a letter
-    if lengths is not None:
-        checks.require_lengths(lengths, "lengths")
-    elif packed:
-        raise UserError("Packed rows need lengths: give those of inputs and of targets.")
+    _check_sizes(vocab_size, lengths, packed)
     directory, out = Path(directory), Path(out)
     sources = _sources(directory, corpora)
     tasks = {name: out / "tasks" / name for name in sources}
@@ -100,11 +96,8 @@ def prepare_ckl(
     digests = {name: sha256(path) for name, path in sources.items()}
     if vocabulary is None:
         chosen = [n for n in vocabulary_corpora if n in sources] or list(sources)
-        recipe = {
-            "corpora": {n: digests[n] for n in chosen},
-            "size": vocab_size,
-            "max_piece_length": max_piece_length,
-        }
+        made = {"size": vocab_size, "max_piece_length": max_piece_length}
+        recipe = {"corpora": {n: digests[n] for n in chosen}, **made}
         texts = (corpus_texts(sources[name], record_limit) for name in chosen)
         lines = itertools.chain.from_iterable(texts)
         vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
@@ -127,6 +120,14 @@ def prepare_ckl(
         # What may not be replaced was refused above, before the first task was written.
         make_task(tasks[name], metas[name], rows, vocabulary, features=features, replace=True)
     return Prepared(vocabulary, tasks)
+
+
+def _check_sizes(vocab_size: int, lengths: Mapping[str, int] | None, packed: bool) -> None:
+    checks.require_int(5, vocab_size=vocab_size)  # pad, end, unknown, the space, a letter
+    if lengths is not None:
+        checks.require_lengths(lengths, "lengths")
+    elif packed:
+        raise UserError("Packed rows need lengths: give those of inputs and of targets.")
 
 
 def _opened(path: Path, extra_ids: int) -> Any:

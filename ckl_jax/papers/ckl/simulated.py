@@ -181,11 +181,7 @@ def make_inputs(
     checks.require_folder(DATA_DIR=data_dir, INITIAL_DIR=initial_dir or data_dir)
     world = {"WORLD_SEED": seed, "WORLD_SIZE": size, "WORLD": variant}
     _check_world(data_dir, world)
-    made = (*CORPORA, *REVIEWS) if rows is None else (*rows.tasks, "d0_review")
-    for task in filter(None, tasks):
-        if task not in made and find_task(task, cache_dirs) is None:
-            said = f"Task {task!r} does not exist, and is none of those that are made here:"
-            refuse_unknown(str(task), made, said)
+    _check_tasks(tasks, rows, cache_dirs)
     if initial is not None and initial != initial_dir:
         _restore().find_checkpoint(initial)
     if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
@@ -212,6 +208,15 @@ def make_inputs(
             form = {"packed": rows.packed, "legacy": rows.legacy}
             prepare_rows(sources, rows.folder, Vocabulary(path), rows.length, **form)
     return functools.partial(_train_initial, initial_gin_files, macros) if lacks_initial else None
+
+
+def _check_tasks(tasks: Sequence[str | None], rows: Rows | None, cache_dirs: Sequence[str]) -> None:
+    """Refuses a task that is neither there nor will be made."""
+    made = (*CORPORA, *REVIEWS) if rows is None else (*rows.tasks, "d0_review")
+    for task in filter(None, tasks):
+        if task not in made and find_task(task, cache_dirs) is None:
+            said = f"Task {task!r} does not exist, and is none of those that are made here:"
+            refuse_unknown(str(task), made, said)
 
 
 def _documents(data_dir: Path, task: str) -> Path:

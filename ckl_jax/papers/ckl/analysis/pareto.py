@@ -8,7 +8,7 @@ at the Initial model, which is every method at a rate of 0, and is linear betwee
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,7 @@ def compare(
     """
     seeds = [_read(runs, samples) for runs in folders]
     every = {name for seed in seeds for name in seed if name != INITIAL}
-    names = sorted((n for n in every if all(n in seed for seed in seeds)), key=_order)
-    if not names:
-        raise UserError("No run of ckl/pareto is there in all seeds; train the same in each.")
+    names = _in_all(seeds, every)
     methods = list(dict.fromkeys(_parts(name)["method"] for name in names))
     # Without Vanilla the method that learned most.
     reference = "vanilla" if "vanilla" in methods else _best(seeds, names)
@@ -65,10 +63,7 @@ def compare(
     points = {name: _point([seed[name] for seed in seeds]) for name in names}
     start = _point([seed[INITIAL] for seed in seeds])
     for own in of.values():
-        line = [start, *(points[name] for name in own)]
-        front = _front(*([p[axis]["value"] for p in line] for axis in _AXES))
-        for i, point in enumerate(line[1:], 1):
-            point["front"] = i in front
+        _mark_front([start, *(points[name] for name in own)])
     numbers = {
         "seeds": len(seeds),
         "reference": reference,
@@ -80,6 +75,20 @@ def compare(
         "left_out": sorted(every - set(names)),
     }
     return _sections(numbers), numbers
+
+
+def _in_all(seeds: Sequence[Seed], every: Iterable[str]) -> list[str]:
+    names = [name for name in every if all(name in seed for seed in seeds)]
+    if not names:
+        raise UserError("No run of ckl/pareto is there in all seeds; train the same in each.")
+    return sorted(names, key=_order)
+
+
+def _mark_front(line: Sequence[dict[str, Any]]) -> None:
+    """Sets "front" of a method's points, behind the Initial model's."""
+    front = _front(*([p[axis]["value"] for p in line] for axis in _AXES))
+    for i, point in enumerate(line[1:], 1):
+        point["front"] = i in front
 
 
 def runs_of(root: str | Path) -> list[Path]:

@@ -118,11 +118,10 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     new_words = words and words.emerging(study.emerging_min_count, study.emerging_factor)
     groupings = [*speech, *topics, *_mentions(new_words, about[study.stale])]
     totals = staleness.read_totals(study.dumps, groupings)
-    frequencies = {}
-    if study.control is None:
-        frequencies = {
-            name: frequency_control.FrequencyControl(dump) for name, dump in study.models.items()
-        }
+    frequencies = {
+        name: frequency_control.FrequencyControl(dump)
+        for name, dump in (study.models if study.control is None else {}).items()
+    }
     expected = {name: control.totals(groupings) for name, control in frequencies.items()}
     curves = _Curves(study, totals, expected)
     months = {name: curves.of(name) for name in study.models}
@@ -140,10 +139,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         "words": dict(zip(every.groups, every.words.sum(1).tolist(), strict=True)),
         "months": {name: curve.as_dict() for name, curve in months.items()},
         "cutoffs": cutoffs,
-        "sources": {
-            name: control.sources((cutoffs[name] or {}).get("month", ""))
-            for name, control in frequencies.items()
-        },
+        "sources": _sources(frequencies, cutoffs),
         "reduction": {name: curves.reduction(name) for name in alike},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
@@ -152,13 +148,25 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
             for kind, grouping in (("parts of speech", speech), ("topics", topics))
         },
         "weeks": curves.weeks(),
-        "forgetting": {n: f for n, dump in study.models.items() if (f := _forgetting(dump))},
+        "forgetting": _all_forgetting(study.models),
     }
     if speech:
         results["tagger"] = speech[0].backend
     if words:
         results["emerging"] = _emerging(study, words, new_words)
     return results
+
+
+def _all_forgetting(models: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: found for name, dump in models.items() if (found := _forgetting(dump))}
+
+
+def _sources(frequencies: Mapping[str, Any], cutoffs: Mapping[str, Any]) -> dict[str, Any]:
+    """{model: where the text of its estimated cut-off's month is from}."""
+    return {
+        name: control.sources((cutoffs[name] or {}).get("month", ""))
+        for name, control in frequencies.items()
+    }
 
 
 def _mentions(new_words: Any, stale: Mapping[str, Any]) -> list[Any]:

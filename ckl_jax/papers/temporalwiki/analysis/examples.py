@@ -63,10 +63,15 @@ def _facts_of(study: Study, interval: str, ends: int) -> Iterator[list[Cell]]:
         of_kind = (key for key in gains if before[key]["kind"] == kind)
         mine = sorted(of_kind, key=lambda key: np.mean(gains[key]))
         for key in dict.fromkeys([*mine[: -ends - 1 : -1], *mine[ends - 1 :: -1]]):
-            signs = {gain > 0 for gain in gains[key]}
-            became = "mixed" if len(signs) > 1 else "likelier" if True in signs else "less likely"
             answers = (_answer(rows[key]) if rows else Cell("–") for rows in (before, *scored))
-            yield [*_fact(before[key]), Cell(study.label(interval)), Cell(became), *answers]
+            became = Cell(_became(gains[key]))
+            yield [*_fact(before[key]), Cell(study.label(interval)), became, *answers]
+
+
+def _became(gains: Sequence[float]) -> str:
+    """What a fact became after the updates, by what each gained in its loss."""
+    signs = {gain > 0 for gain in gains}
+    return "mixed" if len(signs) > 1 else "likelier" if True in signs else "less likely"
 
 
 def _loss(row: Mapping[str, Any]) -> float:

@@ -1,7 +1,7 @@
 """Classifies the facts of one item: TemporalWiki's Algorithm 2, and facts that hold at a date."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ckl_jax.data.facts.fact_files import DELETED, ENDED, NEW, UNCHANGED, UPDATED
 from ckl_jax.data.facts.offices import within
@@ -93,7 +93,7 @@ def classify_current(
     )
     stated = _by_fact(new)
     known = {s.fact for s in old}
-    for relation in [*after, *(r for r in before if r not in after)]:
+    for relation in dict.fromkeys([*after, *before]):
         held, holds = before.get(relation, {}), after.get(relation, {})
         starts = {o: _start(stated[relation, o], days[1]) for o in holds if o not in held}
         ends = {o: _end(stated.get((relation, o), ())) for o in held if o not in holds}
@@ -102,11 +102,16 @@ def classify_current(
         late |= {o for o in starts if (relation, o) in known and not starts[o] and o not in pairs}
         for item in holds:
             yield _begun(relation, item, item in held, pairs.get(item, ""), late)
-        for item in ends:
-            # Holds on the old day alone, without a successor.
-            if item in late or item not in pairs.values():
-                ended = ENDED if (relation, item) in stated else DELETED
-                yield FactChange(LATE if item in late else ended, relation, item)
+        # What holds on the old day alone, without a successor.
+        for item in (o for o in ends if o in late or o not in pairs.values()):
+            yield FactChange(_over(relation, item, late, stated), relation, item)
+
+
+def _over(relation: str, item: str, late: set[str], stated: Collection[Fact]) -> str:
+    """The class of a fact that holds on the old day alone."""
+    if item in late:
+        return LATE
+    return ENDED if (relation, item) in stated else DELETED
 
 
 def _by_fact(statements: Sequence[Statement]) -> dict[Fact, list[Statement]]:
