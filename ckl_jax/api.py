@@ -307,7 +307,7 @@ def _panels(draw: Callable, probes: Sequence[str], probe: str | None, ax: "Axes 
 
     if not probes or probe not in (None, *probes):
         known = ", ".join(filter(None, probes)) or "none"
-        raise UserError(f"There is nothing of this to draw; probes that can be drawn: {known}.")
+        raise UserError(f"Nothing to draw; probes that can be drawn: {known}.")
     if ax is not None and not hasattr(ax, "plot"):
         raise UserError(f"ax is {ax!r}; give Axes of matplotlib.")
     # An `ax` has room for one.

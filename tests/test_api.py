@@ -116,7 +116,7 @@ def test_figures_are_axes(demo):
     }
     with pytest.raises(ckl.UserError, match="probes that can be drawn: invariant_lama, "):
         plots.curves("pareto")
-    with pytest.raises(ckl.UserError, match="nothing of this to draw"):
+    with pytest.raises(ckl.UserError, match="Nothing to draw"):
         run.plot.staleness()
     pyplot.close("all")
 

@@ -10,7 +10,7 @@ import numpy as np
 from ckl_jax.errors import CONTROL
 
 _SVG = "http://www.w3.org/2000/svg"
-# What is of the page, and not of the data, follows its light or dark mode.
+# Colours of axes and text, which follow the page's light or dark mode.
 _OF_PAGE = {
     "#000000": "currentColor",
     "#ffffff": "var(--page, #ffffff)",

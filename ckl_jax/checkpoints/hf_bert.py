@@ -54,7 +54,7 @@ _DISTIL = {
 _OTHER = re.compile(
     r"cls\.seq_relationship\..*|(bert|roberta|distilbert|electra)\.(pooler\..*|embeddings\.position_ids)"
 )
-# By the prefix of its names, which is also the `model_type` of what is exported.
+# {prefix of the weights' names, and `model_type` of an exported model: class}.
 _CLASSES = {
     "bert": "BertForMaskedLM",
     "roberta": "RobertaForMaskedLM",

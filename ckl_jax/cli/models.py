@@ -116,7 +116,7 @@ def average(
       rule: With --base, how: the weighted sum, TIES or DARE.
       density: Fraction of the numbers of an update that TIES and DARE keep.
       scale: Factor of the merged update.
-      seed: Of what DARE drops.
+      seed: Random seed of the entries that DARE drops.
     """
     from ckl_jax.convert.average import Merge
     from ckl_jax.convert.average import average as job

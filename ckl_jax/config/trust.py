@@ -135,7 +135,7 @@ def _source(where: str) -> str:
 def _within(module: str, folders: set[Path]) -> Path | None:
     """The folder that a module would be imported from, if it is one of `folders`."""
     package = module.split(".")[0]
-    # What is loaded, as this package and the program are, is not imported again.
+    # A module that is loaded, such as this package, is not imported again.
     spec = None if package in sys.modules else importlib.util.find_spec(package)
     if spec is None:
         return None

@@ -7,6 +7,7 @@ A decoder-only model cannot look behind a blank: it continues what stands before
 question, and its answer ends with the first full stop (CKL, appendix G).
 """
 
+import contextlib
 import dataclasses
 import math
 import sys
@@ -247,7 +248,7 @@ class ClosedBookEvaluator:
             "answers": list(golds),
             "old_answers": list(item.old_answers),
             **judge(predictions, candidates, golds, item.old_answers),
-            **{name: float(of(predictions[0], golds)) for name, of in probe.metrics.items()},
+            **{name: _score(probe, name, predictions[0], golds) for name in probe.metrics},
         }
 
     def _truncate(self, gold: str, keep: int) -> str:
@@ -357,6 +358,19 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
         if "predictions" in row:
             by_probe.setdefault(row["probe"], []).append(row)
     return {probe: _summary(mine) for probe, mine in by_probe.items()}
+
+
+def _score(probe: Probe, metric: str, predicted: str, golds: Sequence[str]) -> float:
+    """A metric of a probe's own of one answer."""
+    value = number = probe.metrics[metric](predicted, golds)
+    with contextlib.suppress(TypeError, ValueError):
+        number = float(value)
+    if not isinstance(number, float) or not 0.0 <= number <= 1.0:
+        raise UserError(
+            f"The metric {metric!r} of the probe {probe.name} gave {value!r} for the answer "
+            f"{predicted!r}; it must be a number from 0 to 1."
+        )
+    return number
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

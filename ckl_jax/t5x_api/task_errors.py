@@ -99,7 +99,7 @@ def _place_in_graph(error: BaseException, task: Any) -> str | None:
 def _metric_without_names(error: BaseException) -> str | None:
     """Describes the value of a metric function on which SeqIO's evaluator failed."""
     for frame in _frames(error):
-        # What the function returned stands in the variables of this frame of SeqIO's.
+        # SeqIO calls the functions in this frame, whose variables hold what they returned.
         if frame.f_code.co_name == "_compute_clu_metrics":
             names = ", ".join(map(_name, frame.f_locals["task"].metric_fns))
             for result in frame.f_locals.get("task_metrics", ()):

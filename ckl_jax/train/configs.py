@@ -253,7 +253,7 @@ class DatasetConfig:
     def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
         """The lengths of the features that are read, with segments for packed rows."""
         checks.require_lengths(self.task_feature_lengths, features=wanted)
-        # Marks are read for their weight alone.
+        # Marks only weigh tokens; no model reads them.
         have = {tuple(n for n in task.features if n != "marks") for task in tasks}
         packed = have == {row_features(wanted, True)}
         if not packed and have != {tuple(wanted)}:

@@ -80,11 +80,10 @@ def evaluate(
     refuse_foreign(output_dir, "EVAL_OUTPUT_DIR")
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     evaluator = make_evaluator(probes, restored.model, restored.partitioner)
-    # Made once: their jitted functions are compiled for the first checkpoint and serve all.
+    # Made once, so that their functions are compiled once for all checkpoints.
     measures = [make(restored.model, restored.partitioner) for make in chosen]
     mirror = Mirror.of(output_dir)
-    # Before `Done` reads its files: an evaluation in a bucket goes on where another machine left
-    # it.
+    # Before `Done` reads them: another machine may have begun this evaluation in the bucket.
     mirror.pull()
     done = Done(output_dir, (*probe_names, *(name for e in chosen for name in e.names)))
     results: dict[int, Scores] = {}

@@ -7,7 +7,7 @@ allocated.
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,13 @@ class Prepared:
         if jax.process_index() == 0 and self.method.reads_earlier_data:
             print(f"Reading earlier text for the initial state of {self.method.name} ...")
         start = Start(model=self.model, trainable=state.params, frozen=frozen, examples=examples)
-        return state.replace(opt_state=self.method.init_opt_state(state.opt_state, start))
+        made = self.method.init_opt_state(state.opt_state, start)
+        if _form(made) != _form(state.opt_state):
+            raise UserError(
+                f"init_opt_state of method {self.method.name!r} returned a state of another form; "
+                "give the one that it gets, with other values of the same shapes and dtypes."
+            )
+        return state.replace(opt_state=made)
 
     @functools.cached_property
     def state_shapes(self) -> TrainState:
@@ -433,9 +439,21 @@ def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerMo
         params = dict(params)
         # `constants` put them among the frozen parameters; no model knows a leaf of that name.
         before = jax.lax.stop_gradient(params.pop(BEFORE))
-        return own(params, before, batch, dropout_rng)
+        made = own(params, before, batch, dropout_rng)
+        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)):
+            raise UserError(
+                f"The loss of method {method.name!r} returned a {type(made).__name__}; give the "
+                "sum and its sums over the batch, as the model's loss_fn does."
+            )
+        return made
 
     return loss_fn
+
+
+def _form(tree: Any) -> Any:
+    """What two trees must have in common that one may take the other's place."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
 
 
 def _copy(x: Any) -> Any:

@@ -5,11 +5,12 @@ import dataclasses
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -60,7 +61,12 @@ def make_optimizer(
         tx = optimizer(schedule)
     # First in the chain: gradients are clipped before the optimizer sees them.
     tx = optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx
-    return method.wrap(tx) if method.wrap else tx
+    tx = method.wrap(tx) if method.wrap else tx
+    if not isinstance(tx, optax.GradientTransformation):
+        raise UserError(
+            f"wrap of method {method.name!r} returned {tx!r}; give an optax transformation."
+        )
+    return tx
 
 
 def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
@@ -341,8 +347,7 @@ def initial_params(
             # computed.
             flat = flatten(model.init(key)["params"])
             own = init({**flat, **restored}, frozenset(names)) if init else {}
-            if stray := own.keys() - set(names):
-                raise UserError(f"init_params sets {some(sorted(stray))}, which are not new.")
+            _check_own(own, {p: flat[p] for p in names})
             # The method's own values before the model's.
             return [own.get(p, flat[p]) for p in names]
 
@@ -350,6 +355,22 @@ def initial_params(
         made = jax.jit(make, out_shardings=shardings)(key, restored if init else {})
         params.update(zip(fresh, made, strict=True))
     return unflatten({p.removeprefix(_IN_CHECKPOINT): params[p] for p in wanted})
+
+
+def _check_own(own: Any, fresh: Mapping[str, Any]) -> None:
+    """Refuses what a method's `init_params` made, if it does not fit the new leaves."""
+    if not isinstance(own, Mapping):
+        raise UserError(f"init_params returned {own!r}; give a dictionary, {{path: array}}.")
+    if stray := own.keys() - fresh.keys():
+        raise UserError(f"init_params sets {some(sorted(stray))}, which are not new.")
+    for path, value in own.items():
+        forms = [(jnp.shape(x), jnp.result_type(x)) for x in (value, fresh[path])]
+        if forms[0] != forms[1]:
+            (shape, dtype), (wanted, of) = forms
+            raise UserError(
+                f"init_params makes {path} {list(shape)} {dtype}; the model's is {list(wanted)} "
+                f"{of}."
+            )
 
 
 def _optimizer_names(wanted: Iterable[str]) -> list[str]:

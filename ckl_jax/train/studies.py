@@ -32,9 +32,9 @@ class StudySettings:
     Attributes:
       out: Folder of everything.
       seed: Random seed for the simulated world, parameter initialisation and data order.
-      jobs: Processes that run at once, 0 is three for two cores, or one for each GPU. Each of
-        several computes with one thread, or its share of the GPUs, one alone with all: rounding
-        depends on it, and so do scores of small models.
+      jobs: Processes that run at once; 0 is three for two cores, or one for each GPU. Each of
+        several has one thread, or its share of the GPUs; one alone has all. The number of threads
+        changes rounding, and so the scores of small models.
       bindings: Gin bindings for every training, such as "EPOCHS = 2".
     """
 

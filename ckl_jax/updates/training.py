@@ -102,7 +102,7 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
     masked = model.has_encoder
     length = given.get("length") or min(512, getattr(model, "max_positions", 512))
     rate = next(rate for size, rate in _RATES if parameters <= size)
-    if "lora" in method or "adapter" in method:
+    if (made := _made(method, masked)).dense or made.side:  # it trains what it adds
         rate = min(1e-3, _FEW_ADDED * rate)
     rows = max(1, tokens // length)
     devices = jax.device_count()

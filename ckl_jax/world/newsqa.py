@@ -44,7 +44,7 @@ def write_newsqa(
 
 
 def _address(story: Story) -> str:
-    """As an archive lists a page of CNN's of that day."""
+    """The address of a story's page at CNN, which holds its date."""
     year, month, day = story.date.split("-")
     page = f"cnn.com/{year}/{story.topic.upper()}/{month}/{day}/{story.id}/index.html"
     return f"http://web.archive.org/web/{year}id_/http://www.{page}"

@@ -1,6 +1,7 @@
 """EWC, LwF and EMA against what their papers' formulas say, computed another way."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,8 @@ from ckl_jax.methods.method import Start, combine, vanilla
 from ckl_jax.methods.sparse import largest, sparse
 from ckl_jax.models.distillation import Distillation, teacher_losses
 from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
-from ckl_jax.train.prepare import BEFORE, loss_of
+from ckl_jax.train.prepare import BEFORE, Prepared, loss_of
+from ckl_jax.train.setup import make_optimizer
 from ckl_jax.train.state import TrainState, swapped
 from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
@@ -38,6 +40,26 @@ SMALLER = dataclasses.replace(TINY, num_encoder_layers=1, num_decoder_layers=1)
 
 def _numbers(seed, *shape):
     return jnp.asarray(np.random.RandomState(seed).standard_normal(shape), jnp.float32)
+
+
+# --- a stranger's method
+
+
+def test_what_a_seam_gives_is_checked():
+    model = model_of(TINY_GPT2)
+    own = dataclasses.replace(vanilla(), name="own")
+    three = dataclasses.replace(own, wrap=lambda tx: 3)
+    with pytest.raises(UserError, match="wrap of method 'own' returned 3; give an optax"):
+        make_optimizer(model, three, optax.sgd, lambda step: 0.1, None)
+    no_pair = dataclasses.replace(own, loss=lambda model, base: lambda *given: jnp.float32(1.0))
+    with pytest.raises(UserError, match="The loss of method 'own' returned a .*; give the sum and"):
+        loss_of(no_pair, model, model)({BEFORE: {}}, {}, None)
+    state = TrainState.create({"a": jnp.zeros(3)}, optax.adam(0.1))
+    for made in (None, jax.tree.map(lambda x: jnp.zeros(2), state.opt_state)):
+        method = dataclasses.replace(own, init_opt_state=lambda state, start, made=made: made)
+        run = types.SimpleNamespace(method=method, model=model)
+        with pytest.raises(UserError, match="init_opt_state of method 'own' returned a state"):
+            Prepared.method_state(run, state, {})
 
 
 # --- EMA

@@ -126,6 +126,10 @@ def test_rows_of_a_strangers_probe_carry_its_record(asked, folder):
     assert [row.get("probe_record", {}).get("role") for row in rows[1:]] == [None, "updated", None]
     assert rows[2]["input"] == "Rome lies in <extra_id_0>." and rows[3]["em"] == 1
     assert summarize(rows)["countries"]["letters"] == pytest.approx(70.0)
+    for value, shown in ((5.0, "5.0"), (float("nan"), "nan"), ("x", "'x'")):
+        wrong = dataclasses.replace(own, metrics={"letters": lambda p, a, value=value: value})
+        with pytest.raises(UserError, match=f"'letters' of the probe countries gave {shown}"):
+            asked(False, (wrong,))
     for probes, message in (
         ((own, own), "ClosedBook.probes has two probes 'countries'"),
         ((dataclasses.replace(own, columns=("x",)),), "Probe.columns of 'countries' has 'x'"),

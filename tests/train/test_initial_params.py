@@ -189,5 +189,18 @@ def test_dora_starts_at_the_base_model(base, trunk, scan, tmp_path):
     batch = random_batch(base)
     plain, logits = np.asarray(jax.jit(model.logits)(params, batch)), jax.jit(adapted.logits)
     np.testing.assert_allclose(logits(started, batch), plain, rtol=1e-4, atol=1e-4)
+    for made, message in (
+        (lambda params, new: None, "init_params returned None; give a dictionary"),
+        (
+            lambda params, new: {p: params[p][:1] for p in new},
+            r"init_params makes .* \[1",
+        ),
+        (
+            lambda params, new: {p: params[p].astype("int32") for p in new},
+            "makes .* int32; the",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            setup.initial_params(adapted, shapes, jax.random.key(0), str(tmp_path), init=made)
     without = setup.initial_params(adapted, shapes, jax.random.key(0), str(tmp_path))
     assert np.abs(np.asarray(logits(without, batch)) - plain).max() > 1e-2

@@ -212,14 +212,15 @@ def read_probe(
         raise UserError(f"The probe {probe.name!r} has no reader; give Probe.read.")
     if path:
         probe = dataclasses.replace(probe, file=str(Path(path).absolute()))
+    said = f"The probe {probe.path(directory) if probe.file else probe.name}"
     items: dict[str, ProbeItem] = {}
     for item in probe.read(probe, Path(directory)):
         item = _checked(item, probe, probe.path(directory))
         if item.id in items:
-            raise UserError(f"{probe.path(directory)}: the item {item.id} occurs twice.")
+            raise UserError(f"{said}: the item {item.id} occurs twice.")
         items[item.id] = item
     if not items:
-        raise UserError(f"The probe {probe.path(directory)} is empty: it has no items.")
+        raise UserError(f"{said} is empty: it has no items.")
     return list(items.values())
 
 

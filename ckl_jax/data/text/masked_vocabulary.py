@@ -147,7 +147,7 @@ def _load(path: Path) -> tuple[Any, list[Path]]:
 
 
 def _word_pieces(path: Path) -> Any:
-    """BERT's tokenizer out of its list of tokens; `tokenizer_config.json` says what case is."""
+    """BERT's tokenizer from its list of tokens; `tokenizer_config.json` says if it lowers case."""
     settings = {}
     if lexists(beside := path.with_name("tokenizer_config.json")):
         settings = read_json_object(beside)

@@ -126,7 +126,7 @@ def salient_rows(
       {"input", "output", "original"}.
     """
     if rows_per_chunk not in ("one", "all_spans"):
-        raise UserError(f"rows_per_chunk={rows_per_chunk!r}; it is 'one' or 'all_spans'.")
+        raise UserError(f"rows_per_chunk is {rows_per_chunk!r}; give 'one' or 'all_spans'.")
     if has_sentinel(text):
         raise ValueError("the text already holds a sentinel")
     spans = finder.find(text)

@@ -371,7 +371,7 @@ def test_chunks_without_spans_are_kept_only_on_request():
     assert list(salient_rows("nothing here.", HeuristicFinder())) == []
     (row,) = salient_rows("nothing here.", HeuristicFinder(), keep_spanless=True)
     assert row == {"input": "nothing here.", "output": "", "original": "nothing here."}
-    with pytest.raises(UserError, match="it is 'one' or 'all_spans'"):
+    with pytest.raises(UserError, match="give 'one' or 'all_spans'"):
         list(salient_rows(TEXT, HeuristicFinder(), rows_per_chunk="all"))
 
 

@@ -368,8 +368,7 @@ class _Builder:
             sentences = self._sentences(document)
             watch.read(document, sentences, side)
             if side == "D1":
-                # A plug-in that makes sentences stand alone may take any; without it they must do
-                # so already.
+                # Sentences must be understood alone, unless a plug-in rewrites them to be.
                 some = recent_sentences.recent_sentences(
                     document, sentences, self.finder, counts, self.stand_alone is None
                 )

@@ -79,8 +79,9 @@ def read_offices(
     if not terms:
         raise UserError(
             f"{os.fspath(path)} has no dated statements of {', '.join(properties)}"
-            f"{' of ' + ', '.join(kinds) if kinds else ''} whose holders it names; is it a dump of "
-            f"Wikidata{', and --instance-of right' if kinds else ''}? An excerpt may have none."
+            f"{' of ' + ', '.join(kinds) if kinds else ''} with the holders' names; give "
+            f"a dump of Wikidata{', and check --instance-of' if kinds else ''}. An excerpt may "
+            "have none."
         )
     return terms
 

@@ -279,7 +279,7 @@ def align(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
     """Yields the rows of a page whose texts name the object."""
     key, grouped = group
     rows = list(grouped["rows"])
-    # Most pages are of no fact.
+    # Most pages have no fact.
     if not rows:
         return
     texts: dict[str, list[str]] = {}

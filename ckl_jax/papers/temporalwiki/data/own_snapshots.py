@@ -165,7 +165,7 @@ class Versions:
 def _entities(
     facts: Sequence[DatedFact], date: str, titles: dict[int, str]
 ) -> Iterator[dict[str, Any]]:
-    """The properties and items of a date; an item of a subject has the facts begun by then."""
+    """Yields the properties, then an item of each subject with the facts that began by a date."""
     for relation in sorted({fact.relation for fact in facts}):
         yield dump_writer.property_of(_property(relation), relation.replace("_", " "))
     pages = {title: title for title in titles.values()}
