@@ -6,18 +6,21 @@ it calls stands beside it: `prepare.py` (settings and shapes), `resume.py` (wher
 `saving.py` (checkpoints).
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import jax
 import optax
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel import flops
@@ -160,7 +163,7 @@ def train(
     store = CheckpointStore(run.model_dir, keep=save_cfg.keep, keep_best=save_cfg.keep_best)
     due = _Due(run, eval_period)
 
-    with partitioner.on_mesh(), FolderLock() as lock:
+    with partitioner.on_mesh(), FolderLock() as lock, _saves_finished(store):
         # Restore.
         clock = time.monotonic()
         begun = begin(run, store, lock, probed=evaluation.probes)
@@ -316,6 +319,19 @@ class _Due:
     def checkpoint(self, step: int) -> bool:
         save = self.run.checkpoint_cfg.save
         return step == self.run.total_steps or save.is_due(step, self.run.ends_epoch(step))
+
+
+@contextlib.contextmanager
+def _saves_finished(store: CheckpointStore) -> Iterator[None]:
+    """Finishes the save under way where training fails, which the end of Python would cut off."""
+    try:
+        yield
+    except Exception:
+        # The other processes, which a save waits for, may not have failed.
+        if jax.process_count() == 1:
+            with contextlib.suppress(UserError):  # the first error is the one to tell
+                store.close()
+        raise
 
 
 def _diverged(run: Prepared, store: CheckpointStore, step: int, what: str) -> NoReturn:

@@ -9,9 +9,12 @@ import jax
 import numpy as np
 import pytest
 
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import t5x
+from ckl_jax.errors import UserError
 from ckl_jax.optim import schedules
 from ckl_jax.parallel import mesh
+from ckl_jax.train.step_evaluation import StepEvaluation
 from tests.tiny import ROOT, read_rows
 from tests.xla_flags import xla_flags
 
@@ -79,6 +82,25 @@ def test_the_step_compiles_once_and_nothing_after_the_first_save(tiny, tmp_path,
 
 
 @pytest.mark.slow
+def test_a_training_that_fails_finishes_its_save_first(tiny, tmp_path, monkeypatch, capsys):
+    """Else the end of Python would cut it off, or wait for it for minutes."""
+    run = tmp_path / "run"
+
+    def fails_at_the_end(self, state, frozen, telemetry):
+        if int(state.step) == 4:
+            raise UserError("no such score")
+        return True
+
+    monkeypatch.setattr(StepEvaluation, "__call__", fails_at_the_end)
+    steps = {"TRAIN_STEPS": 4, "EPOCHS": None, "CHECKPOINT_PERIOD": 3}
+    closed, close = [], CheckpointStore.close
+    monkeypatch.setattr(
+        CheckpointStore, "close", lambda s: (close(s), closed.append(s.all_steps()))
+    )
+    assert t5x.main(["train", *tiny.argv("vanilla", run, **steps)]) == 2
+    assert capsys.readouterr().err == "t5x: no such score\n" and closed == [[3]]
+
+
 def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
     argv = tiny.argv("vanilla", tmp_path / "run", "ckl_onecycle.gin", PROBES=None, EPOCHS=1)
     assert t5x.main(["train", *argv, "--gin.train.train.log_period=1"]) == 0
