@@ -81,7 +81,6 @@ def test_the_step_compiles_once_and_nothing_after_the_first_save(tiny, tmp_path,
     assert len(steps) > 100
 
 
-@pytest.mark.slow
 def test_a_training_that_fails_finishes_its_save_first(tiny, tmp_path, monkeypatch, capsys):
     """Else the end of Python would cut it off, or wait for it for minutes."""
     run = tmp_path / "run"
@@ -101,6 +100,7 @@ def test_a_training_that_fails_finishes_its_save_first(tiny, tmp_path, monkeypat
     assert capsys.readouterr().err == "t5x: no such score\n" and closed == [[3]]
 
 
+@pytest.mark.slow
 def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
     argv = tiny.argv("vanilla", tmp_path / "run", "ckl_onecycle.gin", PROBES=None, EPOCHS=1)
     assert t5x.main(["train", *argv, "--gin.train.train.log_period=1"]) == 0
