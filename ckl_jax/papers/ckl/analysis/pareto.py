@@ -168,7 +168,7 @@ def _at_levels(seed: Seed, names: Sequence[str], reference: Sequence[str]) -> np
 
     Returns:
       [levels, 1 + B] points, for each level of what the reference's best learned above Initial;
-      infinity where the method never learned as much.
+      infinity where the method never learned as much, or the reference learned nothing.
     """
     learned, forgotten = (
         np.stack([getattr(seed[name], of) for name in (INITIAL, *names)]) for of in _AXES
@@ -181,7 +181,8 @@ def _at_levels(seed: Seed, names: Sequence[str], reference: Sequence[str]) -> np
         front = _front(learned[:, b], forgotten[:, b])
         line = learned[front, b], forgotten[front, b]
         found[:, b] = np.interp(targets[:, b], *line, right=np.inf)
-    return found
+    # Where the reference learned nothing, nothing can be matched.
+    return np.where(most > before, found, np.inf)
 
 
 def _by_level(values: np.ndarray) -> dict[str, dict[str, Any]]:

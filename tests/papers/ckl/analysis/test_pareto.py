@@ -50,6 +50,12 @@ def test_one_run_of_each_method_learned_most(root):
     assert [e.label for e in study.entries] == ["Initial", "LoRA 0.001", "Vanilla 0.002"]
 
 
+def test_nothing_learned_is_matched_by_nobody(root):
+    runs = {"vanilla_at_0.001": (4, 0, 0), "lora_at_0.001": (6, 0, 0)}
+    _, numbers = pareto.compare([pareto.runs_of(root(**runs))], samples=50)
+    assert {x["value"] for at in numbers["matched"].values() for x in at.values()} == {None}
+
+
 def test_forgetting_is_linear_between_the_points_of_a_front(root):
     sections, numbers = pareto.compare([pareto.runs_of(root(**VANILLA, **LORA))], samples=50)
     assert numbers["reference"] == "vanilla" and numbers["seeds"] == 1
