@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LOG_PERIOD_SECONDS = 10.0
+from ckl_jax.train.progress import PLAIN_PERIOD_SECONDS
+
 _SHOWN_SECONDS = 5.0  # without news: what runs now reports its progress in another way
 
 
@@ -28,7 +29,7 @@ class ProgressLine:
         if sys.stderr.isatty():
             self._shown_at = self._clock()
             self._start()
-        elif self._clock() - self._shown_at >= LOG_PERIOD_SECONDS:
+        elif self._clock() - self._shown_at >= PLAIN_PERIOD_SECONDS:
             self._shown_at = self._clock()
             print(self._text, file=sys.stderr, flush=True)
 

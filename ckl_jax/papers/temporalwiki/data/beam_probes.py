@@ -26,7 +26,7 @@ from ckl_jax.papers.temporalwiki.data.beam_diffsets import PIECE_BYTES
 from ckl_jax.papers.temporalwiki.data.diffsets import record_files
 from ckl_jax.papers.temporalwiki.data.dumps import Span, open_dump, pieces
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
-from ckl_jax.papers.temporalwiki.data.probe_stages import Run
+from ckl_jax.papers.temporalwiki.data.probe_stages import Stages
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo, read_pages
 
 READER_BYTES = 1 << 30  # of a compressed Wikidata dump: one reader more for each
@@ -63,20 +63,20 @@ def build(job: Job, arguments: str = "", **ends: Any) -> dict[str, Any]:
     return probes.build(job, steps=functools.partial(_steps, arguments=arguments), **ends)
 
 
-def _steps(run: Run, arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
-    job = run.job
-    mapped = {"page_map": probe_stages.map_pages(run)} if job.page_map else {}
-    diffset_pages = probe_stages.diffset_keys(run)
+def _steps(stages: Stages, arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
+    job = stages.job
+    mapped = {"page_map": probe_stages.map_pages(stages)} if job.page_map else {}
+    diffset_pages = probe_stages.diffset_keys(stages)
     # A pipeline that is finished is not run again after an error in the second one.
-    facts = run.once("beam_facts", lambda: _run(job, arguments, _facts, ("read", "rows")))
+    facts = stages.once("beam_facts", lambda: _run(job, arguments, _facts, ("read", "rows")))
     read = {side: _of_side(facts["read"], side) for side in ("old", "new")}
     for side, path in (("old", job.old), ("new", job.new)):
         fact_store.check_counts(path, read[side])
     if not mapped:
         probe_rows.check_pages(job, read["new"])
     probe_rows.check_revisions(job, facts["rows"])
-    pages = run.once("beam_pages", lambda: probe_stages.page_keys(job))
-    texts = run.once("beam_texts", lambda: _run(job, arguments, _texts, ("aligned",)))
+    pages = stages.once("beam_pages", lambda: probe_stages.page_keys(job))
+    texts = stages.once("beam_texts", lambda: _run(job, arguments, _texts, ("aligned",)))
     steps = facts["rows"] | pages | {"pages read": 0} | texts["aligned"]
     return {**read, **mapped, "diffset_pages": diffset_pages}, steps
 

@@ -28,7 +28,7 @@ FOLDERS = ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "al
 _WIKIPEDIA_SHARD_BYTES = 64 << 20
 
 
-class Run:
+class Stages:
     """Runs steps over a pool and keeps their counts."""
 
     def __init__(self, job: Job, pool, workers: int, progress: Progress):
@@ -64,43 +64,49 @@ def _task(work: tuple[Path, str, Callable, Any]) -> None:
     write_json(folder / f"{key}.json", function(task))
 
 
-def all_steps(run: Run) -> tuple[dict[str, Any], dict[str, int]]:
+def all_steps(stages: Stages) -> tuple[dict[str, Any], dict[str, int]]:
     """Runs all steps; returns the counts of what was read, and of the steps."""
-    read = extract(run)
-    read["diffset_pages"] = diffset_keys(run)
+    read = extract(stages)
+    read["diffset_pages"] = diffset_keys(stages)
     counts: dict[str, int] = {}
     for step in (compare, label, texts, align):
-        counts |= step(run)
+        counts |= step(stages)
     return read, counts
 
 
 # --- facts to candidates
 
 
-def extract(run: Run) -> dict[str, Any]:
+def extract(stages: Stages) -> dict[str, Any]:
     """Reads both dumps, and the page map if there is one."""
-    job = run.job
+    job = stages.job
     counts = {
         side: fact_store.extract(
-            path, job.store(side), job.buckets, job.rules, run.pool, run.workers, run.progress
+            path,
+            job.store(side),
+            job.buckets,
+            job.rules,
+            stages.pool,
+            stages.workers,
+            stages.progress,
         )
         for side, path in (("old", job.old), ("new", job.new))
     }
     if job.page_map:
-        return {**counts, "page_map": map_pages(run)}
+        return {**counts, "page_map": map_pages(stages)}
     probe_rows.check_pages(job, counts["new"])
     return counts
 
 
-def map_pages(run: Run) -> dict[str, int]:
+def map_pages(stages: Stages) -> dict[str, int]:
     """Reads the page map."""
-    job = run.job
-    return run.once("page_map", lambda: {"pages": PageMap.write(job.map_path, job.page_map)})
+    job = stages.job
+    return stages.once("page_map", lambda: {"pages": PageMap.write(job.map_path, job.page_map)})
 
 
-def diffset_keys(run: Run) -> dict[str, int]:
+def diffset_keys(stages: Stages) -> dict[str, int]:
     """Writes the pages with new text in the diffset, and those with deleted text."""
-    job = run.job
+    job = stages.job
 
     def write() -> dict[str, int]:
         counts = {}
@@ -112,13 +118,13 @@ def diffset_keys(run: Run) -> dict[str, int]:
             counts[name] = len(keys)
         return counts
 
-    return run.once("diffset_keys", write)
+    return stages.once("diffset_keys", write)
 
 
-def compare(run: Run) -> dict[str, int]:
+def compare(stages: Stages) -> dict[str, int]:
     """Classifies all facts; keeps those whose subject's page is in the right text."""
-    counts = run.each_bucket("candidates", _compare_bucket)
-    probe_rows.check_revisions(run.job, counts)
+    counts = stages.each_bucket("candidates", _compare_bucket)
+    probe_rows.check_revisions(stages.job, counts)
     return counts
 
 
@@ -140,11 +146,11 @@ def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
 # --- candidates to words
 
 
-def label(run: Run) -> dict[str, int]:
+def label(stages: Stages) -> dict[str, int]:
     """Puts the candidates into words and into buckets by page."""
-    job = run.job
-    run.once("properties", lambda: _property_labels(job))
-    counts = run.each_bucket("labelled", _label_bucket)
+    job = stages.job
+    stages.once("properties", lambda: _property_labels(job))
+    counts = stages.each_bucket("labelled", _label_bucket)
 
     def by_page() -> dict[str, int]:
         # From buckets by item to buckets by page: the two joins of the build.
@@ -152,7 +158,7 @@ def label(run: Run) -> dict[str, int]:
         write_rows(((hash64(row["page"]), row) for row in rows), job.out / "rows", job.buckets)
         return page_keys(job)
 
-    return {**counts, **run.once("rows", by_page)}
+    return {**counts, **stages.once("rows", by_page)}
 
 
 def page_keys(job: Job) -> dict[str, int]:
@@ -191,15 +197,15 @@ def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
 # --- texts, and whether they name the object
 
 
-def texts(run: Run) -> dict[str, int]:
+def texts(stages: Stages) -> dict[str, int]:
     """Collects the texts of the candidates' pages, in buckets by page."""
-    job = run.job
+    job = stages.job
     dump = open_dump(job.wikipedia)
     ranges = id_ranges(dump, -(-dump.bytes // _WIKIPEDIA_SHARD_BYTES))
     # A dump that gives one process all the work is decoded by threads.
-    dump = dataclasses.replace(dump, threads=run.workers if len(ranges) == 1 else 1)
+    dump = dataclasses.replace(dump, threads=stages.workers if len(ranges) == 1 else 1)
     tasks = {f"{i:05d}": (job, dump, r, i) for i, r in enumerate(ranges)}
-    counts = run.each("wikipedia", _page_texts, tasks)
+    counts = stages.each("wikipedia", _page_texts, tasks)
 
     def by_page() -> dict[str, int]:
         of_diffset = probe_rows.diffset_texts(job, read_records(job.diffset))
@@ -207,7 +213,7 @@ def texts(run: Run) -> dict[str, int]:
         write_rows(((hash64(row[0]), row) for row in rows), job.out / "texts", job.buckets)
         return {}
 
-    run.once("texts", by_page)
+    stages.once("texts", by_page)
     return counts
 
 
@@ -217,9 +223,9 @@ def _page_texts(task: tuple[Job, Dump, tuple[int, int | None], int]) -> dict[str
     return {"pages read": write_jsonl(bucket_path(job.out / "wikipedia", shard), rows)}
 
 
-def align(run: Run) -> dict[str, int]:
+def align(stages: Stages) -> dict[str, int]:
     """Alignment step 3: the text of the subject's page contains the object's name."""
-    return run.each_bucket("aligned", _align_bucket)
+    return stages.each_bucket("aligned", _align_bucket)
 
 
 def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.light_tuning import draw
 from ckl_jax.papers.temporalwiki.data.probe_filters import Probe, apply, table_7
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
-from ckl_jax.papers.temporalwiki.data.probe_stages import Run
+from ckl_jax.papers.temporalwiki.data.probe_stages import Stages
 
 FORMAT = 1
 
@@ -53,7 +53,7 @@ def build(
     fix_point: bool = False,
     keep: bool = False,
     light_tuning: int = 0,
-    steps: Callable[[Run], tuple[dict[str, Any], dict[str, int]]] = probe_stages.all_steps,
+    steps: Callable[[Stages], tuple[dict[str, Any], dict[str, int]]] = probe_stages.all_steps,
 ) -> dict[str, Any]:
     """Builds the probes, or continues an unfinished build.
 
@@ -82,7 +82,7 @@ def build(
             manifest = read_json_object(path)
         else:
             with processes(workers) as pool:
-                read, counts = steps(Run(job, pool, workers, progress))
+                read, counts = steps(Stages(job, pool, workers, progress))
             manifest = {**settings, "read": read, "steps": counts}
             manifest |= _write(job, counts, fix_point, light_tuning)
             if not keep:
