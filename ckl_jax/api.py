@@ -526,6 +526,11 @@ def _study(runs: Runs) -> "Study":
     several = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
     paths = (run.path if isinstance(run, Run) else Path(run) for run in several)
     study = load_study(find_runs(paths))
+    if isinstance(runs, str | os.PathLike) and study.initial and not study.methods:
+        raise UserError(
+            f"{os.fspath(runs)} holds the Initial model and no update beside it; give a folder of "
+            "`ckl demo` or runs. Those of another study are in `ckl.load(folder).runs`."
+        )
     for note in study.notes:
         warnings.warn(note, stacklevel=3)
     return study

@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,21 +46,21 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
         raise UserError(
             f"{os.fspath(path)}{_line_that_is_not_utf8(path)}: not UTF-8 (the byte "
             f"0x{e.object[e.start]:02x}); save the file as UTF-8."
-        ) from e
+        ) from None
     except UnicodeEncodeError as e:
         raise UserError(
             f"Cannot {action} {os.fspath(path)}: {ascii(e.object[e.start : e.end])} in it is no "
             "character; give options and text in UTF-8."
-        ) from e
+        ) from None
     except (EOFError, zlib.error) as e:  # of gzip
         raise UserError(
             f"Cannot {action} {os.fspath(path)}: it is cut off or damaged ({e}); fetch it again."
-        ) from e
+        ) from None
     except OSError as e:
         reason = e.strerror or str(e)
         advice = "check the path" if action == "read" else "choose another folder"
         advice = f"free space or {advice}" if e.errno in _FULL else advice
-        raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from e
+        raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from None
 
 
 def refuse_pipe(path: str | os.PathLike) -> None:
@@ -487,6 +487,15 @@ def as_json(value: Any) -> Any:
 def without_nan(value: Any, default: Callable[[Any], Any] | None = None) -> Any:
     """`as_json`, but numbers for which JSON has no word, such as NaN, are None."""
     return json.loads(json.dumps(value, default=default), parse_constant=lambda name: None)
+
+
+def finite(value: Any) -> Any:
+    """`value` with None for numbers that JSON lacks: NaN and the infinities."""
+    if isinstance(value, Mapping):
+        return {key: finite(x) for key, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:

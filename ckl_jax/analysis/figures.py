@@ -182,6 +182,7 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
 
 def few_ticks(ax: Any, ticks: Mapping[str, float], most: int = 12, **text: Any) -> None:
     """Labels the x axis by {label: position}, as every second or third if there are too many."""
+    ax.xaxis.names = {position: name for name, position in ticks.items()}  # for `hover`
     most = most // 2 if _NARROW.get() else most
     names, at = zip(*list(ticks.items())[:: max(1, -(-len(ticks) // most))], strict=True)
     ax.set_xticks(at, names, rotation=45, ha="right", **text)

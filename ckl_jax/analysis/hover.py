@@ -56,10 +56,10 @@ def svg(figure: Any, kind: str = "wide") -> str:
 
 
 def _labelled(figure: Any) -> Iterator[tuple[Any, list[str]]]:
-    """(artist, a text for each of its points) of whatever a legend names."""
+    """(artist, a text for each of its points) of whatever a legend or its `hover` names."""
     for ax in figure.axes:
         for artist in (*ax.lines, *ax.collections):
-            label = str(artist.get_label())
+            label = getattr(artist, "hover", "") or str(artist.get_label())
             if not label.startswith("_"):
                 points = artist.get_xydata() if artist in ax.lines else artist.get_offsets()
                 known = np.asarray(points, float)
@@ -80,6 +80,8 @@ def _at(axis: Any, value: float) -> str:
     """A position as text: the nearest label of an axis with names, else the axis and the number."""
     from matplotlib.ticker import FixedFormatter, FuncFormatter
 
+    if names := getattr(axis, "names", None):  # of more positions than have a tick
+        return names[min(names, key=lambda position: abs(position - value))]
     if isinstance(axis.get_major_formatter(), FixedFormatter | FuncFormatter):
         nearest = int(np.abs(np.asarray(axis.get_ticklocs()) - value).argmin())
         return axis.get_ticklabels()[nearest].get_text()

@@ -118,20 +118,23 @@ def overview(study: Study, acquired: Sequence[str] = ()) -> list[str]:
     what two probes ask.
 
     Args:
-      acquired: the last of these stands for new knowledge; by default the first of that role.
+      acquired: the probes of new knowledge; by default all of that role.
     """
-    items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
-    short = {p: "" if r.short == r.long else f"{r.short}, " for p, r in study.records.items()}
-    sizes = [f"{r.long} ({short[p]}{items[p]:,})" for p, r in study.records.items()]
-    roles = {record.role: record for record in reversed(study.records.values())}
-    if acquired:
-        roles["acquired"] = study.records[acquired[-1]]
-    sentences = (_of_probe(study, roles[role]) for role in ROLES if role in roles)
+    old, changed, new = ([r for r in study.records.values() if r.role == role] for role in ROLES)
+    new = [r for r in new if not acquired or r.name in acquired]
+    sentences = (_of_probe(study, record) for record in (*old[:1], *changed[:1], *new))
     return [
-        f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}.",
+        f"{labels.count(len(study.methods), 'updated model')} on {sizes(study)}.",
         " ".join(filter(None, sentences)),
         examples(study),
     ]
+
+
+def sizes(study: Study) -> str:
+    """Each probe with its abbreviation and its number of items, such as "FEVER (FEV, 65)"."""
+    items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
+    short = {p: "" if r.short == r.long else f"{r.short}, " for p, r in study.records.items()}
+    return ", ".join(f"{r.long} ({short[p]}{items[p]:,})" for p, r in study.records.items())
 
 
 def _lead(study: Study, table: dict[str, Any]) -> list[str]:

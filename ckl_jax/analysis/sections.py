@@ -10,7 +10,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.errors import printable
-from ckl_jax.files import os_errors, refuse_existing, write_file, write_json
+from ckl_jax.files import finite, os_errors, refuse_existing, write_file, write_json
 
 _WIDE = 160  # columns where the output goes to no terminal
 _PACKAGE = Path(__file__).parents[1]
@@ -310,7 +310,7 @@ def write_markdown(
         images[section.png] = f"{stem}.png" if len(drawn) == 1 else f"{stem}-{i}.png"
         write_file(out / images[section.png], section.png)
         print(f"{section.title}: {out / images[section.png]}", flush=True)
-    write_json(out / f"{stem}.json", dict(numbers))
+    write_json(out / f"{stem}.json", finite(dict(numbers)))
     text = [section.markdown(2, images) for section in sections]
     path = out / f"{stem}.md"
     write_file(path, "\n".join([f"# {name}: {title}\n", *(f"{said}\n" for said in lead), *text]))

@@ -141,7 +141,7 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
     table = form.entries(config)
     missing = [e.path for e in table if e.path not in flat]
     unexpected = sorted(set(flat) - {e.path for e in table})
-    cure = "give them all"
+    cure = "check its configuration"
     if unexpected:
         cure = "Hugging Face's format has no place for what a method adds"
     _refuse_mismatch("The parameter tree", missing, unexpected, cure)

@@ -7,6 +7,8 @@ from ckl_jax.errors import UserError
 
 # What a model needs; code, pickles and other formats of weights stay there.
 _FILES = ("*.json", "*.safetensors", "*.model", "vocab.txt", "merges.txt", "vocab.bpe")
+# Models that had names without an owner.
+_OWNERLESS = re.compile(r"(distil|xlm-)?(gpt2|bert|roberta|t5)(-[\w-]+)?")
 _NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
@@ -32,7 +34,8 @@ def folder_of(model: str) -> str:
         return snapshot_download(model, allow_patterns=_FILES, local_files_only=True)
     except (errors.LocalEntryNotFoundError, errors.HFValidationError):
         pass
-    if "/" not in model:  # more likely a folder that was mistyped, and the network takes its time
+    # Other names are more likely of a folder that was mistyped, and the network takes its time.
+    if "/" not in model and not _OWNERLESS.fullmatch(model):
         return model
     fetch = f"`hf download {model}` where there is a network fetches it"
     missing = f"There is no folder {model}, and no model of that name in {constants.HF_HUB_CACHE}"

@@ -110,8 +110,8 @@ class DatasetConfig:
         """
         del seed
         self.check_method(method)
-        if self.contiguous and self.marked_weight == 1:
-            return self._lanes(method, model, epochs, total_steps, partitioner)
+        if self._in_order:
+            return self._contiguous(model, epochs, total_steps, partitioner)
         tasks = [self.open(self.mixture_or_task_name)]
         if epochs is None:  # review only adds to the rows of an epoch
             epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
@@ -175,34 +175,38 @@ class DatasetConfig:
         source = self._source(plan, [task], model, partitioner)
         return (source[step] for step in range(min(len(source), -(-examples // self.batch_size))))
 
+    @property
+    def _in_order(self) -> bool:
+        """Whether rows are read as running text."""
+        return self.contiguous and self.marked_weight == 1
+
     def check_method(self, method: Any) -> None:
         """Raises `UserError` if the method reads earlier data, and there are none for it."""
         reads = method.mixture is not None or method.reads_earlier_data
+        if self._in_order and method.reads_earlier_data:
+            raise UserError(
+                f"Method {method.name!r} reads rows of an earlier corpus before its first step, "
+                "and CONTIGUOUS_ROWS reads running text; choose another method."
+            )
+        if self._in_order and reads:
+            raise UserError(
+                f"Method {method.name!r} mixes rows of an earlier corpus into every epoch, which "
+                "would interrupt the running text of CONTIGUOUS_ROWS; choose another method, or "
+                "mix the documents before they are tokenised."
+            )
         if reads and self.replay_task_name is None:
             raise UserError(
                 f"Method {method.name!r} needs earlier data; bind DatasetConfig.replay_task_name "
                 "(REPLAY_TASK_NAME) to the cached task of D0."
             )
 
-    def _lanes(
+    def _contiguous(
         self,
-        method: Any,
         model: Any,
         epochs: int | None,
         total_steps: int | None,
         partitioner: Partitioner | None,
     ) -> ContiguousSource:
-        if method.reads_earlier_data:
-            raise UserError(
-                f"Method {method.name!r} reads rows of an earlier corpus before its first step, "
-                "and CONTIGUOUS_ROWS reads running text; choose another method."
-            )
-        if method.mixture is not None:
-            raise UserError(
-                f"Method {method.name!r} mixes rows of an earlier corpus into every epoch, which "
-                "would interrupt the running text of CONTIGUOUS_ROWS; choose another method, or "
-                "mix the documents before they are tokenised."
-            )
         name = type(model).__name__
         if tuple(model.task_features) != ("targets",) or hasattr(model, "masking"):
             raise UserError(f"CONTIGUOUS_ROWS is for decoder-only models, not a {name}.")

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ckl_jax.analysis import hover, sections
+from ckl_jax.analysis.figures import few_ticks
 from ckl_jax.analysis.labels import STATE_COLORS
 
 
@@ -36,6 +37,16 @@ def test_points_and_bars_have_their_values():
             "forgotten, EWC: facts (%) 1",
         ]
     )
+
+
+def test_points_between_ticks_have_their_own_names():
+    figure = Figure()
+    ax = figure.subplots()
+    (line,) = ax.plot([0, 1, 2], [5.0, 6.0, 7.0], "o-")
+    line.hover = "LoRA"
+    few_ticks(ax, {"2018-01": 0, "2018-02": 1, "2018-03": 2}, most=1)
+    ax.set_ylabel("EM")
+    assert _titles(figure) == [f"LoRA: 2018-0{i + 1}, EM {5 + i}" for i in range(3)]
 
 
 @pytest.mark.filterwarnings("ignore:Glyph 27")

@@ -204,7 +204,7 @@ def test_a_tree_with_more_or_fewer_leaves_is_not_saved(tmp_path):
     assert "missing decoder/decoder_norm/scale" in str(error.value)
     assert "not part of the model encoder/lora/a" in str(error.value)
     del params["encoder"]["lora"]
-    with pytest.raises(UserError, match="missing decoder/decoder_norm/scale; check the config"):
+    with pytest.raises(UserError, match="missing decoder/decoder_norm/scale; check its config"):
         save_hf(tmp_path, params, TIED)
     assert not list(tmp_path.iterdir())
 

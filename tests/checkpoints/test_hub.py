@@ -53,3 +53,22 @@ def test_what_is_not_there_is_said_with_the_command_that_fetches_it(cache, monke
         monkeypatch.setattr(hub, "snapshot_download", download)
         with pytest.raises(UserError, match=said):
             folder_of("Org/other")
+
+
+def test_models_without_an_owner_are_asked_for_and_mistyped_folders_are_not(cache, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    asked = []
+
+    def download(name, *, allow_patterns, local_files_only=False):
+        if local_files_only:
+            raise errors.LocalEntryNotFoundError("not cached")
+        asked.append(name)
+        return f"fetched/{name}"
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    known = ["gpt2", "gpt2-large", "bert-base-cased", "distilroberta-base", "t5-small"]
+    assert [folder_of(name) for name in [*known, "lora"]] == [
+        *(f"fetched/{n}" for n in known),
+        "lora",
+    ]
+    assert asked == known

@@ -97,6 +97,8 @@ def _tables(experiment: Experiment, running: Running):
             # One earlier phase: n.d. beside what is forgotten.
             earlier=int(scenario.after is not None),
         )
+        if scenario.about:
+            parts[scenario.name]["about"] = scenario.about
         if scenario.after and not scenario.tuned:
             parts[f"{scenario.name}_transfer"] = _transfer(scenario, experiment, running)
     if folders := _tuned_folders(experiment, running):

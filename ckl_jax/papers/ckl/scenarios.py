@@ -48,6 +48,7 @@ class Scenario:
       tunings: of GPT-2, which is evaluated after them; () is T5, which is evaluated as it is.
       rates: of methods that are not among the cells; () is the overlay's.
       is_swept: whether each method is trained at each rate of `--rates`, in place of the cells.
+      about: what it is trained on, for the title of its table.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Scenario:
     tunings: tuple[Tuning, ...] = ()
     rates: tuple[float, ...] = ()
     is_swept: bool = False
+    about: str = ""
 
     def cells_of(self, method: str) -> tuple[Cell, ...]:
         """The cells of a method: the paper's, else one at each of `rates`; () if it has none."""
@@ -131,12 +133,29 @@ def _only(scenario: Scenario, *methods: str) -> Scenario:
     return dataclasses.replace(scenario, cells=_every(methods))
 
 
-_TABLE_2 = Scenario("main", OVERLAYS.format("table2"), _MAIN, _every(PAPER))
+_TABLE_2 = Scenario("main", OVERLAYS.format("table2"), _MAIN, _every(PAPER), about="all of D1")
 _HALVES = (_IL, _P1, _P2)
 _TABLE_3 = (
-    Scenario("small", OVERLAYS.format("small"), _HALVES, _every(PAPER)),
-    Scenario("p1", OVERLAYS.format("p1"), _HALVES, _every(PAPER), (_P1,)),
-    Scenario("p1_p2", OVERLAYS.format("p1_p2"), _HALVES, _every(PAPER), (_P2,), "p1"),
+    Scenario(
+        "small", OVERLAYS.format("small"), _HALVES, _every(PAPER), about="SMALL, a tenth of D1"
+    ),
+    Scenario(
+        "p1",
+        OVERLAYS.format("p1"),
+        _HALVES,
+        _every(PAPER),
+        (_P1,),
+        about="the first half of SMALL",
+    ),
+    Scenario(
+        "p1_p2",
+        OVERLAYS.format("p1_p2"),
+        _HALVES,
+        _every(PAPER),
+        (_P2,),
+        "p1",
+        about="then its second half",
+    ),
 )
 # Table 7 has four rates of Vanilla and two of K-Adapter, on SMALL.
 _TABLE_7 = Scenario(
@@ -145,6 +164,7 @@ _TABLE_7 = Scenario(
     (_IL, "new_lama_easy_small"),
     (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
     rates=(1e-4, 1e-3),
+    about="SMALL, at several learning rates",
 )
 _PARETO = Scenario("pareto", OVERLAYS.format("pareto"), _MAIN[:3], (), is_swept=True)
 _DRAWN = ("vanilla", "k_adapter_k2")  # of Figures 2 and 3

@@ -106,6 +106,7 @@ class Evaluator:
         metric: Metric | Sequence[Metric] = (),
         create_instance_table: bool = True,
         fmt: str = "jsonl",
+        batch_size: int | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> DatasetResults:
         """Scores every relation.
@@ -124,6 +125,7 @@ class Evaluator:
             in the metadata.
           create_instance_table: False keeps the metrics alone, and no scores.
           fmt: of the files: "jsonl" or "parquet".
+          batch_size: statements at once, from now on; None leaves it as the evaluator has it.
           progress: called before a relation is scored: its code, its number, relations in all.
 
         Raises:
@@ -133,6 +135,9 @@ class Evaluator:
         checks.require_choice(REDUCTIONS, reduction=reduction)
         require_format(fmt)
         checks.require_int(subsample=subsample)
+        if batch_size is not None:
+            checks.require_int(1, checks.MAX_ROWS, batch_size=batch_size)
+            self.scorer.batch_size = batch_size
         metrics = named(metric)
         own = [m for m in metrics.values() if callable(m)]  # which may do otherwise by now
         if not create_instance_table and not metrics:

@@ -200,7 +200,7 @@ def run(name: str, gap: Paper, progress: Progress = no_progress) -> Path:
         lead = (
             f"The corpus here is {gap.corpus or 'the simulated stream'}, and the models are of "
             f"--size {gap.size}; the paper's are trained on millions of documents. What compares "
-            "are directions and orders, not the numbers."
+            f"are directions and orders, not the numbers. {job.NAMES}"
         )
         title = f"{name}: {TITLES[name]}"
         return study.done(write_page(gap.root / f"{short}.html", title, sections, [found, lead]))

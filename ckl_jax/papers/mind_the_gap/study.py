@@ -44,7 +44,7 @@ _OF_EVALUATIONS = ("CHECKPOINT_PATH", "EVAL_OUTPUT_DIR", "MASK", "PAST_TASKS", "
 _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
 _LEARNED = ("train", _VALIDATION)
 UNTIL = "until_{}"  # a model by its cut-off
-_NAMES = (
+NAMES = (
     f"{STALE} is trained on text from before the test documents, {CONTROL} on as much of all dates."
 )
 _UPDATED = (
@@ -67,7 +67,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         parts = [cutoffs_section(gap)] if gap.cutoffs else []
         parts += [test_years_section(gap)] if gap.shifted_years else []
         parts.append(run_summary.section(gap.root))
-        names = _NAMES + _UPDATED * bool(rates)
+        names = NAMES + _UPDATED * bool(rates)
         return study.done(write_report(comparison(gap, rates), gap.root, *parts, names=names))
 
 

@@ -10,16 +10,20 @@ from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.files import read_json_object
 from ckl_jax.papers.temporalwiki import study
+from ckl_jax.papers.temporalwiki.analysis import examples
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
 from ckl_jax.papers.temporalwiki.analysis.published import TITLES
-from ckl_jax.papers.temporalwiki.analysis.report import overview
+from ckl_jax.papers.temporalwiki.analysis.report import examples_of, overview
 from ckl_jax.papers.temporalwiki.analysis.results import RECORD, load
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, table_3
 from ckl_jax.papers.temporalwiki.settings import Updates
 
 _UNTIL = dict.fromkeys(("table5", "table6"), study.ALL)  # of others, the data suffice
 _UNTIL |= dict.fromkeys(("table3", "figure2", "figure3", "figure4"), study.MODELS)
-_LEAD = "Intervals below a perplexity are of 95 % over facts; n is their number."
+_LEAD = (
+    "Un and C: perplexity of unchanged and of changed facts, Avg: their mean; lower is better. "
+    "Below a perplexity is its 95 % interval over facts, whose number is n."
+)
 
 
 def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
@@ -36,10 +40,12 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
     study.run(_settings(key, updates), progress, until=until)
     found = load(updates.root, trained=until != study.DATA)
     sections, numbers = ANALYSES[key](found)
-    lead = []
+    lead, below = [], []
     if until != study.DATA:  # data have no perplexities
-        lead = [*overview(found, table_3(found, Perplexities(found))), _LEAD]
-    return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, lead)
+        facts = examples.section(found)
+        lead = overview(found, table_3(found, Perplexities(found)))
+        lead, below = [*lead, examples_of(facts), _LEAD], [facts]
+    return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, lead, below)
 
 
 def describe(name: str, updates: Updates) -> list[str]:

@@ -90,7 +90,8 @@ def answered_first(scores, answers):
 
 
 def test_metrics_of_ones_own_with_and_without_scores(dataset, evaluator, tmp_path):
-    results = evaluator.evaluate_dataset(dataset, 0)
+    results = evaluator.evaluate_dataset(dataset, 0, batch_size=3)
+    assert evaluator.scorer.batch_size == 3
     wanted = results.get_metrics(["accuracy", answered_first])["overall"]
     right = [i.answer_idx == 0 for relation in dataset for i in relation.instances]
     assert wanted["answered_first"] == pytest.approx(np.mean(right))

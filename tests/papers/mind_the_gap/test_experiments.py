@@ -188,7 +188,8 @@ def test_a_folder_from_before_there_were_languages_goes_on(tmp_path):
     record.write_text(json.dumps(kept))
     with study.opened(gap):
         pass
-    german = dataclasses.replace(gap, corpus="posts.jsonl", language="de")
+    (posts := tmp_path / "posts.jsonl").touch()
+    german = dataclasses.replace(gap, corpus=str(posts), language="de")
     with pytest.raises(UserError, match="another"), study.opened(german):
         pass
 

@@ -105,7 +105,7 @@ def test_what_needs_no_model_says_nothing_of_perplexities(study, tmp_path, monke
     monkeypatch.setattr(experiments, "load", lambda *_, **__: study)
     for name in ("table2", "table3"):
         text = experiments.run(f"temporalwiki/{name}", Updates(out=str(tmp_path))).read_text()
-        assert ("Intervals below a perplexity" in text) == (name == "table3")
+        assert ("Below a perplexity is its 95 % interval" in text) == (name == "table3")
         assert ("before any update" in text) == (name == "table3")
 
 

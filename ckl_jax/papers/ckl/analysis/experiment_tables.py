@@ -9,7 +9,7 @@ import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.main_table import compute_table
-from ckl_jax.analysis.report import examples, extremes
+from ckl_jax.analysis.report import examples, sizes
 from ckl_jax.analysis.rows import Run, Scored
 from ckl_jax.analysis.sections import Cell, Section, compact, ratio, two, write_markdown
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
@@ -48,8 +48,9 @@ def compare(
       earlier: see `main_table.fuar_tasks`.
 
     Returns:
-      {"probes", "fuar", "metrics": {probe: metric}, "rows": {row: {column: {"ours", "low", "high",
-      "paper"}}}, "parameters": {row: {"ours", "paper"}}}; a FUAR of None is "no gain".
+      {"probes", "fuar", "metrics": {probe: metric}, "items": {probe: their number}, "rows": {row:
+      {column: {"ours", "low", "high", "paper"}}}, "parameters": {row: {"ours", "paper"}}}; a FUAR
+      of None is "no gain".
     """
     # FUAR's tasks are chosen among the probes of the study.
     study = only_probes(load_study(runs), probes)
@@ -58,6 +59,7 @@ def compare(
         "probes": list(probes),
         "fuar": table["fuar"],
         "metrics": dict.fromkeys(probes, metric),
+        "items": _items(study),
         "rows": _rows(table, probes, published),
     }
     if parameters is not None:
@@ -84,7 +86,8 @@ def compare_tuned(
       As `compare`, all data sets beside each other; also {"metrics": {data set: its metric's name}}
       and "notes", sentences about answers that were too long.
     """
-    part: dict[str, Any] = {"probes": [], "fuar": None, "rows": {}, "metrics": {}, "notes": []}
+    part: dict[str, Any] = {"probes": [], "fuar": None, "rows": {}, "notes": []}
+    part |= {"metrics": {}, "items": {}}
     for folders in runs:
         study = tuned_study(folders)
         probes = study.probes
@@ -96,6 +99,7 @@ def compare_tuned(
             # How many records do not fit is the same for all models of one vocabulary.
             rows = study.entries[0].scores[probe].rows
             part["metrics"][probe] = rows[0]["metric"]
+            part["items"][probe] = len(rows)
             if cut := sum(row["cut"] for row in rows):
                 part["notes"].append(
                     f"{probe}: {cut:,} of {len(rows):,} evaluated records have no answer that fits."
@@ -115,17 +119,16 @@ def joined_study(runs: Sequence[Sequence[Path]]) -> Study:
 
 def overview_of_tuned(study: Study) -> list[str]:
     """Sentences on what came out of a `joined_study`, and what two data sets ask."""
-    sets = {p: 100.0 * study.values(p, "score")[1].mean(axis=1) for p in study.probes}
-    items = sum(len(study.entries[0].scores[p].items) for p in sets)
-    means = dict(zip((e.label for e in study.entries), np.mean([*sets.values()], 0), strict=True))
-    before = means.pop(labels.method_label("initial"), None)
-    found = [
-        f"{labels.count(len(study.entries), 'model')} on {items:,} records of "
-        f"{len(sets)} of KILT's data sets."
-    ]
-    if means:
-        text = f"Mean over the data sets: {extremes(means, '{:.1f}', '{:.1f}')}"
-        found.append(text + ("." if before is None else f", {before:.1f} without an update."))
+    scores = {p: dict(zip(*study.values(p, "score"), strict=True)) for p in study.probes}
+    found = [f"{labels.count(len(study.entries), 'model')}, fine-tuned, on {sizes(study)}."]
+    updated = [e for e in study.entries if e.key != "initial"]
+    if len(updated) < len(study.entries):
+        higher = (
+            f"{e.label} on {sum(s[e.key].mean() > s['initial'].mean() for s in scores.values())}"
+            for e in updated
+        )
+        of = f"of {labels.count(len(scores), 'data set')}"
+        found.append(f"Higher than without an update: {', '.join(higher)} {of}.")
     return [*found, examples(study)]
 
 
@@ -165,6 +168,7 @@ def compare_averaged(
     return {
         "probes": study.probes,
         "fuar": table["fuar"],
+        "items": _items(study),
         "seeds": seeds,
         "notes": [note],
         "rows": _rows(table, study.probes, published),
@@ -213,6 +217,10 @@ def _only_probe(folder: Path) -> Scored:
     return next(iter(found.values()))
 
 
+def _items(study: Study) -> dict[str, int]:
+    return {probe: len(x.items) for entry in study.entries for probe, x in entry.scores.items()}
+
+
 def _rows(
     table: Mapping[str, Any],
     probes: Sequence[str],
@@ -257,8 +265,11 @@ def section(scenario: str, part: Mapping[str, Any]) -> Section:
     """A scenario's table: ours with its interval, and the paper's in brackets."""
     metrics, named = part.get("metrics", {}), part.get("headers", {})
     sizes = part.get("parameters")
+    items = part.get("items", {})
     headers = [
-        named.get(p) or f"{_short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
+        named.get(p)
+        or f"{_short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
+        + (f", n = {items[p]:,}" if p in items else "")
         for p in part["probes"]
     ]
     if part["fuar"]:
@@ -273,7 +284,8 @@ def section(scenario: str, part: Mapping[str, Any]) -> Section:
             [labels.method_label(name), *size, *(_cell(row[k], k == FUAR, lacking) for k in shown)]
         )
     headers = ["Method", *(["Trainable / all"] if sizes else []), *headers]
-    return Section(scenario, headers, rows, part.get("notes", ()))
+    title = f"{scenario}: {part['about']}" if "about" in part else scenario
+    return Section(title, headers, rows, part.get("notes", ()))
 
 
 def _short(probe: str) -> str:
@@ -332,6 +344,7 @@ _MEANINGS = {
     "f1": "F1: of the words of the answer, in percent.",
     "rouge_l": "R-L: ROUGE-L, in percent.",
     FUAR: "FUAR: points lost for each point updated or acquired; lower is better.",
+    "n.d.": "n.d.: not defined, for no probe asks for changed knowledge.",
 }
 
 
@@ -339,6 +352,7 @@ def _about(parts: Collection[Mapping[str, Any]]) -> str:
     """What the numbers of tables are."""
     used = {m for part in parts for m in part.get("metrics", {}).values()} or {"em"}
     used |= {FUAR for part in parts if part["fuar"]}
+    used |= {"n.d." for part in parts if "n.d." in (part["fuar"] or "")}
     intro = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items."
     return " ".join([intro, *(text for name, text in _MEANINGS.items() if name in used)])
 

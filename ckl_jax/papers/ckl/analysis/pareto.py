@@ -298,6 +298,7 @@ def _plot(numbers: Mapping[str, Any]):
             ]
             bars = {"elinewidth": 0.7, "ecolor": look["color"], "zorder": 3, **faint}
             container = ax.errorbar(x["value"], y["value"], errors[1], errors[0], **look, **bars)
+            container[0].hover = f"{labels.method_label(method)} {_setting(name)}"
             for line in container[2]:
                 line.set_alpha(0.35)
             ax.annotate(

@@ -107,7 +107,9 @@ def _plot(
         dashes, marker = ":" if i >= len(curves) else "-", "." if len(x) < 40 else None
         if lines and len(x) > 2:
             # Pale, so that the line, whose slope is the claim, is what one sees.
-            ax.plot(x, curve["values"], "-", marker=marker, color=look["color"], alpha=0.3, lw=0.8)
+            pale = {"color": look["color"], "alpha": 0.3, "lw": 0.8}
+            (points,) = ax.plot(x, curve["values"], "-", marker=marker, **pale)
+            points.hover = name
             _draw_line(ax, curve, x, **look)
         else:
             ax.plot(x, curve["values"], dashes, marker=marker, **look)

@@ -116,8 +116,9 @@ def headline(results: Results) -> str:
         return ""
     name, curve = results["stale"], results["months"][results["stale"]]
     slope = {"value": curve["line"]["slope"], **curve["line"]}
+    differs = "is higher than" if curve["overall"]["value"] > 0 else "differs from"
     sentences = [
-        f"The perplexity of {name} differs from the control's by {inline(curve['overall'], '%')}.",
+        f"The perplexity of {name} {differs} the control's by {inline(curve['overall'], '%')}.",
         f"{_change(slope)} {inline(slope, _points(results))}.",
     ]
     won = {n: x[ALL] for n, x in results["reduction"].items() if x[ALL]["low"] > 0}
@@ -274,7 +275,8 @@ def _sources(results: Results) -> list[Section]:
         documents = [
             [d["id"], d["date"], f"{d['nats']:.2f}", d["text"]] for d in found["documents"]
         ]
-        more = {"sections": [Section("", of_documents, documents)], "anchor": f"sources-{name}"}
+        below = Section("", of_documents, documents, kind="plain")
+        more = {"sections": [below], "anchor": f"sources-{name}"}
         sections.append(Section(f"Where {name} loses most", headers, words, [note], **more))
     return sections
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.rows import Run
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.files import read_jsonl
@@ -21,7 +20,8 @@ _NOTE = (
     "continuations of subject and relation, of the light-tuned copy of a model where there is one; "
     "n is the fact's tokens. What a fact became is said of all methods."
 )
-_ENDS = 500  # facts of a kind, over all intervals
+_MAX_FACTS = 3000  # of a page of some 3 MB
+_ENDS = 500  # otherwise facts of a kind, over all intervals
 _ALIGNED = (
     "The first changed facts of each interval, and the sentence of its new text with the object."
 )
@@ -39,8 +39,11 @@ _CHANGED = (
 
 def section(study: Study) -> Section:
     """All facts with their old and new objects, and each model's answers, newest interval first."""
-    ends = max(1, _ENDS // len(study.intervals or [""]))
-    rows = [row for i in reversed(study.intervals) for row in _facts_of(study, i, ends)]
+    ends = _MAX_FACTS  # all of them, or if these are too many for a page those from either end
+    for ends in (_MAX_FACTS, max(1, _ENDS // len(study.intervals or [""]))):
+        rows = [row for i in reversed(study.intervals) for row in _facts_of(study, i, ends)]
+        if len(rows) <= _MAX_FACTS:
+            break
     headers = ["Fact", "Before", "Now", "Interval", "Became", "Initial"]
     headers += map(results.method_label, study.models)
     title = "All facts, and what the models say"
@@ -80,10 +83,11 @@ def _loss(row: Mapping[str, Any]) -> float:
 
 def _rows_of(model: Model, interval: str) -> dict[tuple[str, str], dict[str, Any]]:
     """{(class, item): its row} of an interval, with answers where the model gave some."""
-    folders = [model.path, *sorted(model.path.glob(f"{results.LIGHT_TUNED}/{interval}_*"))]
+    tuned = sorted(model.path.glob(f"{results.LIGHT_TUNED}/{interval}_*"))
+    runs = [run for folder in (model.path, *tuned) for run in results.probed(folder)]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for folder in (f for f in folders if any(f.glob("probes/rows_*.jsonl"))):
-        for probe, scored in Run.open(folder).last.items():
+    for run in runs:
+        for probe, scored in run.last.items():
             of, _, kind = probe.rpartition("_")
             if of == interval and scored.losses is not None:
                 losses = zip(scored.losses.nll, scored.losses.tokens, strict=True)

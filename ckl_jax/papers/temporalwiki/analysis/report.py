@@ -22,7 +22,7 @@ from ckl_jax.analysis.sections import (
     write_page,
 )
 from ckl_jax.data.facts.fact_files import CLASSES
-from ckl_jax.files import atomic_write, read_json, write_file, write_json
+from ckl_jax.files import atomic_write, finite, read_json, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis import examples, promotion, published, results, tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import Study, method_label
@@ -122,11 +122,11 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     ]
     title = "What each update learned and forgot"
     # The page comes first: by it a report that was interrupted is known as this package's.
-    lead = [*overview(study, made["table_3"]), _asked(facts)]
+    lead = [*overview(study, made["table_3"]), examples_of(facts)]
     page = write_page(out / "report.html", title, sections, lead)
     figures.save(drawn, out / "figures")
     write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
-    write_json(out / "tables.json", {"intervals": study.intervals, **made})
+    write_json(out / "tables.json", finite({"intervals": study.intervals, **made}))
     with atomic_write(out / "matrix.csv") as f:
         writer = csv.DictWriter(f, tables.MATRIX, lineterminator="\n")
         writer.writeheader()
@@ -358,7 +358,7 @@ def overview(study: Study, three: Rows) -> list[str]:
     return found + [_perplexities(three, i, study.label(i)) for i in study.intervals[-1:]]
 
 
-def _asked(facts: Section) -> str:
+def examples_of(facts: Section) -> str:
     """What two of the probes ask."""
     shown = (
         f"“{fact.text} ____” ({fact.below}: {now.text}"
@@ -385,9 +385,17 @@ def _perplexities(three: Rows, interval: str, when: str) -> str:
         for n in names
     }
     unsure = [n for n in names if best[n][n]["high"] >= first[n]["low"]]
+    lost = [
+        f"{method_label(cells['of'])} is worse on {n} facts"
+        for cells in {cells["of"]: cells for cells in best.values()}.values()
+        for n in names
+        if cells[n] and cells[n]["low"] > first[n]["high"]
+    ]
     overlap = (
         f" No gain on {' or '.join(unsure)} facts is sure: the intervals overlap." if unsure else ""
     )
+    if lost:
+        overlap += f" That {' and '.join(lost)} is sure: these intervals do not."
     facts = " and ".join(f"{first[n]['facts']:,} {n}" for n in names)
     shown = {cells["of"]: describe(cells) for cells in best.values()}
     return (

@@ -119,7 +119,7 @@ def load(root: str | Path, trained: bool = True) -> Study:
 
 def _model(folder: Path, method: str, interval: str) -> Model | None:
     """The model of a run; None until it is trained and probed."""
-    if not (folder / "summary.json").is_file() or not _probed(folder):
+    if not (folder / "summary.json").is_file() or not probed(folder):
         return None
     summary = read_json_object(folder / "summary.json", ANY_NUMBER)
     return Model(method, interval, folder, summary, losses_of(folder))
@@ -132,7 +132,7 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
       UserError: the folder has no rows of facts.
     """
     losses: dict[Key, Losses] = {}
-    for run in _probed(Path(folder)):
+    for run in probed(Path(folder)):
         for probe, scored in run.last.items():
             interval, _, name = probe.rpartition("_")
             if scored.losses is not None:
@@ -147,7 +147,7 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
     return losses
 
 
-def _probed(folder: Path) -> list[Run]:
+def probed(folder: Path) -> list[Run]:
     """The run and its later evaluations."""
     # Later evaluations hold the probes of intervals that came after the training.
     study_folders = (folder, *sorted((folder / LATER).glob("*")))
@@ -157,7 +157,7 @@ def _probed(folder: Path) -> list[Run]:
 def probes_of(folder: str | Path) -> set[str]:
     """The names of the probes that a folder's model was evaluated on, at its end and later."""
     names: set[str] = set()
-    for run in _probed(Path(folder)):
+    for run in probed(Path(folder)):
         names |= {row["probe"] for row in read_rows(run.files[run.steps[-1]])}
     return names
 

@@ -58,16 +58,20 @@ def test_means_and_notes(tmp_path):
     assert part["notes"][0] == "nq: 1 of 4 evaluated records have no answer that fits."
     path = experiment_tables.write("ckl/x", "a title", {"kilt": part}, tmp_path)
     text = path.read_text()
-    assert "| NQ EM | ELI5 R-L |" in text and "20.00 (13.42)" in text and text.endswith("fits.\n")
+    assert (
+        "| NQ EM, n = 4 | ELI5 R-L, n = 2 |" in text
+        and "20.00 (13.42)" in text
+        and text.endswith("fits.\n")
+    )
 
 
 def test_the_page_says_what_came_out_and_shows_every_record(tmp_path):
     folders = [[write(tmp_path, probe, method) for method in SCORES] for probe in METRIC]
     study = experiment_tables.joined_study(folders)
     sizes, found, asked = experiment_tables.overview_of_tuned(study)
-    assert sizes == "2 models on 6 records of 2 of KILT's data sets."
-    # (75 + 20) / 2 and (25 + 30) / 2.
-    assert found == "Mean over the data sets: 47.5 after LoRA, 27.5 without an update."
+    assert sizes == "2 models, fine-tuned, on nq (4), eli5 (2)."
+    # 75 above 25, 20 below 30.
+    assert found == "Higher than without an update: LoRA on 1 of 2 data sets."
     assert "“0” (y)" in asked
     facts = all_facts(study)
     assert facts.headers == ["Question and answer", "Probe", "Initial", "LoRA"]

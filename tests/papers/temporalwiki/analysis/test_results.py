@@ -11,10 +11,10 @@ from ckl_jax import load
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_json, write_jsonl
+from ckl_jax.files import finite, read_json_object, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.analysis import examples, results
 from ckl_jax.papers.temporalwiki.analysis.published import MONTHS, TABLE_3
-from ckl_jax.papers.temporalwiki.analysis.report import section_3, write_report
+from ckl_jax.papers.temporalwiki.analysis.report import _perplexities, section_3, write_report
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, matrices, table_3, transfer
 from tests.papers.temporalwiki.analysis.temporalwiki_study import (
     AWAY,
@@ -172,6 +172,45 @@ def test_facts_are_shown_with_what_each_model_says(tmp_path, monkeypatch):
     assert (fact.text, before.text, now.text, lora.text) == ("s r", "–", "o", "o")
     # Initial gave no answer; and losses are the model's own, not its tuned copy's.
     assert initial.text.endswith("(n 5)") and lora.below == "336 (n 5)"
+
+
+def test_facts_of_an_interval_that_came_later_are_shown(tmp_path):
+    """Those that Initial was evaluated on after its training, in a folder of their own."""
+    root = write_study(tmp_path, methods=("lora",), count=2)
+    whole = examples.section(results.load(root)).rows
+    write_run(root / "initial", "Initial", None, range(1))
+    write_run(root / "initial" / results.LATER / "more", "Initial", None, range(1, 2))
+    assert examples.section(results.load(root)).rows == whole
+    assert {row[3].text for row in whole} == {"0801-0901", "0901-1001"}
+
+
+def test_a_page_shows_all_facts_that_it_can_hold(root, monkeypatch):
+    rows = [["fact"]] * 10  # of each of four intervals
+    monkeypatch.setattr(examples, "_facts_of", lambda study, interval, ends: rows[: 2 * ends])
+    monkeypatch.setattr(examples, "_ENDS", 8)  # otherwise two from either end
+    for most, shown in ((40, 40), (39, 16)):
+        monkeypatch.setattr(examples, "_MAX_FACTS", most)
+        assert len(examples.section(results.load(root)).rows) == shown
+
+
+def test_the_lead_says_which_loss_is_sure():
+    def cell(value, low, high):
+        return {"value": value, "low": low, "high": high, "facts": 9}
+
+    def row(method, changed, unchanged):
+        return {"method": method, "intervals": {"i": {"changed": changed, "unchanged": unchanged}}}
+
+    before = row("initial", cell(300.0, 280.0, 320.0), cell(231.0, 210.0, 257.0))
+    diff = row("vanilla", cell(290.0, 270.0, 310.0), cell(294.0, 261.0, 339.0))
+    full = row("full", cell(295.0, 275.0, 315.0), cell(225.0, 205.0, 250.0))
+    said = _perplexities([before, diff, full], "i", "June")
+    assert "No gain on changed or unchanged facts is sure: the intervals overlap." in said
+    assert said.endswith("That Diff is worse on unchanged facts is sure: these intervals do not.")
+
+
+def test_a_class_of_one_fact_is_json(tmp_path):
+    write_json(tmp_path / "x.json", finite({"a": [float("nan"), 1.0], "b": (float("inf"), "x")}))
+    assert read_json_object(tmp_path / "x.json") == {"a": [None, 1.0], "b": [None, "x"]}
 
 
 @pytest.mark.slow
