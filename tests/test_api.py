@@ -63,6 +63,12 @@ def test_runs_are_compared_as_in_the_report(demo):
         ckl.compare(demo, "bleu")
 
 
+def test_an_initial_model_alone_is_compared_with_nothing(demo, tmp_path):
+    shutil.copytree(demo / "initial", tmp_path / "initial")
+    with pytest.raises(ckl.UserError, match="holds the Initial model and no update beside it"):
+        ckl.compare(tmp_path)
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_models_without_vanilla_are_tested_against_the_first(tmp_path):
     for name in ("initial", "lora", "recadam"):
