@@ -74,7 +74,7 @@ def _example(study: Study, probe: str, kind: str, i: int, states: Mapping[str, i
 
     Args:
       states: {entry's key: ledger state}; an entry without one, such as Initial, is compared with
-        nothing, so that its answer is right, the old one or neither.
+        nothing, so that its answer is right, the old one or wrong.
     """
     cells, row = [], {}
     for entry in study.entries:
@@ -82,7 +82,7 @@ def _example(study: Study, probe: str, kind: str, i: int, states: Mapping[str, i
             cells.append(("–", ""))
             continue
         row = entry.scores[probe].rows[i]
-        state = "right" if row["em"] else "old answer" if row.get("em_old") else ""
+        state = "right" if row["em"] else "old answer" if row.get("em_old") else "wrong"
         if entry.key in states:
             state = STATES[states[entry.key]]
         cells.append((row["predictions"][0], state))
@@ -100,7 +100,11 @@ _GROUPS = {
     "reviewed": "reviewed: whether the fact stands in the text that Mix-Review and replay reread.",
 }
 _SHOWN = 40  # relations of a table
-_AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
+_AT_INITIAL = {
+    "right": "kept",
+    "old answer": "stale",
+    "wrong": "never known",
+}  # state of a fact -> state of its colour
 
 
 def examples(study: Study) -> Section:

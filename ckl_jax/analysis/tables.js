@@ -1,7 +1,7 @@
 "use strict";
 // Tables that can be sorted, searched, filtered and saved. All that it shows is text of the page.
 (() => {
-  const LONG = 12, CHOICES = 8; // rows that are worth a search; values that are worth a choice
+  const LONG = 12, CHOICES = 12; // rows that are worth a search; values that are worth a choice
   const text = (cell) => [...cell.childNodes].filter((node) => node.className !== "below")
     .map((node) => node.textContent).join("").trim();
   // By what a column is filtered: the states below its answers, or its own text.
