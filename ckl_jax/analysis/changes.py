@@ -100,11 +100,8 @@ _GROUPS = {
     "reviewed": "reviewed: whether the fact stands in the text that Mix-Review and replay reread.",
 }
 _SHOWN = 40  # relations of a table
-_AT_INITIAL = {
-    "right": "kept",
-    "old answer": "stale",
-    "wrong": "never known",
-}  # state of a fact -> state of its colour
+# {state of an answer that is compared with nothing: the state whose colour it has}
+_AT_INITIAL = {"right": "kept", "old answer": "stale", "wrong": "never known"}
 
 
 def examples(study: Study) -> Section:
