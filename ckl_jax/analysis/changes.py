@@ -141,20 +141,20 @@ def all_facts(study: Study) -> Section:
 
 
 def _question(example: Example) -> Cell:
-    return Cell(_cut(example.question.replace(BLANK, "____")), _cut(example.answer))
+    return Cell(cut(example.question.replace(BLANK, "____")), cut(example.answer))
 
 
 def _predictions(example: Example) -> Iterator[Cell]:
     for answer, state in example.predictions:
         if state:
             color = STATE_COLORS[_AT_INITIAL.get(state, state)]
-            yield Cell(_cut(answer) or "(nothing)", state, color=color)
+            yield Cell(cut(answer) or "(nothing)", state, color=color)
         else:
-            yield Cell(_cut(answer))
+            yield Cell(cut(answer))
 
 
-def _cut(text: str) -> str:
-    # KILT's inputs may have a thousand words.
+def cut(text: str) -> str:
+    """The beginning of a text for a cell or a sentence: KILT's inputs have up to 1,000 words."""
     return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 1]}…"
 
 

@@ -182,7 +182,7 @@ def examples(study: Study) -> str:
     for probe in study.probes[:2]:
         row = next(e.scores[probe].rows[0] for e in study.entries if probe in e.scores)
         before = f", before {row['old_answers'][0]}" if row.get("old_answers") else ""
-        question = row.get("input", row["item"]).replace(BLANK, "____")
+        question = changes.cut(row.get("input", row["item"]).replace(BLANK, "____"))
         examples.append(f"{study.records[probe].long}, “{question}” ({row['answers'][0]}{before})")
     return f"What probes ask, for example: {'; '.join(examples)}."
 

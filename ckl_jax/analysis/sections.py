@@ -313,7 +313,9 @@ def write_markdown(
     write_json(out / f"{stem}.json", finite(dict(numbers)))
     text = [section.markdown(2, images) for section in sections]
     path = out / f"{stem}.md"
-    write_file(path, "\n".join([f"# {name}: {title}\n", *(f"{said}\n" for said in lead), *text]))
+    # Questions of strangers' files may hold HTML, which Markdown would take for its own.
+    said = (sentence.replace("<", "&lt;") + "\n" for sentence in lead)
+    write_file(path, "\n".join([f"# {name}: {title}\n", *said, *text]))
     for section in sections:
         section.show(name=name)
     shown = enumerate([*sections, *below])

@@ -226,6 +226,10 @@ def _fill_in(command: Command, argv: list[str]) -> Callable[[], Any]:
 
     if {"-h", "--help"} & set(argv):
         return functools.partial(print, help_text(), end="")
+    flags = [word.partition("=")[0] for word in argv if word.startswith("--")]
+    for flag in sorted({flag for flag in flags if flags.count(flag) > 1}):
+        if f"{flag} FILE..." in help_text():  # the last alone would count
+            raise UserError(f"{flag} is given twice; give all files behind one: {flag} FILE FILE.")
     with tyro._errors.on_parse_error(functools.partial(_refuse, argv, help_text)):
         arguments = read(argv)
     for name, parameter in inspect.signature(function).parameters.items():

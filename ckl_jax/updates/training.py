@@ -82,7 +82,10 @@ def _made(method: str, masked: bool) -> Method:
     import gin
 
     *_, name = gin_files(method, masked)
-    gin_config.load([name])
+    # The update's own rate, which a schedule of the method's file needs.
+    rate = ["LEARNING_RATE = None"]
+    source = gin_config.read([name], overrides=rate)
+    gin_config.bind(dataclasses.replace(source, bindings=[*source.bindings, *rate]))
     try:
         return gin.query_parameter("%METHOD").scoped_configurable_fn()
     finally:

@@ -91,6 +91,7 @@ def test_help_lists_the_commands_by_group(capsys):
             "'ckl data nondiffset --help'. It is --fraction now.",
         ),
         (["data", "benchmark", "--wordings=x"], "--help'. It is --templates now."),
+        (["data", "rows", "--documents", "a", "--documents=b"], "--documents is given twice; give"),
         (
             ["average", "a", "b", "--out", "c", "--weights", "nan,1"],
             "--weights is 'nan,1'; give num",

@@ -121,14 +121,13 @@ def overview_of_tuned(study: Study) -> list[str]:
     """Sentences on what came out of a `joined_study`, and what two data sets ask."""
     scores = {p: dict(zip(*study.values(p, "score"), strict=True)) for p in study.probes}
     found = [f"{labels.count(len(study.entries), 'model')}, fine-tuned, on {sizes(study)}."]
-    updated = [e for e in study.entries if e.key != "initial"]
-    if len(updated) < len(study.entries):
-        higher = (
-            f"{e.label} on {sum(s[e.key].mean() > s['initial'].mean() for s in scores.values())}"
-            for e in updated
-        )
-        of = f"of {labels.count(len(scores), 'data set')}"
-        found.append(f"Higher than without an update: {', '.join(higher)} {of}.")
+    higher = []
+    for entry in (e for e in study.entries if e.key != "initial"):
+        mine = [s for s in scores.values() if {entry.key, "initial"} <= s.keys()]
+        wins = sum(s[entry.key].mean() > s["initial"].mean() for s in mine)
+        higher += [f"{entry.label} on {wins} of {labels.count(len(mine), 'data set')}"] * bool(mine)
+    if higher:
+        found.append(f"Higher than without an update: {', '.join(higher)}.")
     return [*found, examples(study)]
 
 

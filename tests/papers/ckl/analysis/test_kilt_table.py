@@ -73,6 +73,12 @@ def test_the_page_says_what_came_out_and_shows_every_record(tmp_path):
     # 75 above 25, 20 below 30.
     assert found == "Higher than without an update: LoRA on 1 of 2 data sets."
     assert "“0” (y)" in asked
+    # A data set that the Initial model lacks, and the Initial model alone.
+    lacking = experiment_tables.joined_study([folders[0], folders[1][1:]])
+    said = experiment_tables.overview_of_tuned(lacking)
+    assert "LoRA on 1 of 1 data set." in said[1]
+    alone = experiment_tables.joined_study([folders[0][:1]])
+    assert len(experiment_tables.overview_of_tuned(alone)) == 2
     facts = all_facts(study)
     assert facts.headers == ["Question and answer", "Probe", "Initial", "LoRA"]
     assert [row[1].text for row in facts.rows] == ["nq"] * 4 + ["eli5"] * 2
