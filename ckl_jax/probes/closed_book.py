@@ -364,7 +364,7 @@ def _score(probe: Probe, metric: str, predicted: str, golds: Sequence[str]) -> f
     """A metric of a probe's own of one answer."""
     value = number = probe.metrics[metric](predicted, golds)
     with contextlib.suppress(TypeError, ValueError):
-        number = float(value)
+        number = value if isinstance(value, str) else float(value)
     if not isinstance(number, float) or not 0.0 <= number <= 1.0:
         raise UserError(
             f"The metric {metric!r} of the probe {probe.name} gave {value!r} for the answer "

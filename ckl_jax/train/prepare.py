@@ -434,16 +434,19 @@ def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerMo
     if method.loss is None:
         return model.loss_fn
     own = method.loss(model, base)
+    if not callable(own):
+        raise UserError(f"loss of method {method.name!r} returned {own!r}; give a function.")
 
     def loss_fn(params, batch, dropout_rng):
         params = dict(params)
         # `constants` put them among the frozen parameters; no model knows a leaf of that name.
         before = jax.lax.stop_gradient(params.pop(BEFORE))
         made = own(params, before, batch, dropout_rng)
-        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)):
+        is_pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
+        if not (is_pair and all(jnp.shape(x) == () for x in (made[0], *made[1].values()))):
             raise UserError(
-                f"The loss of method {method.name!r} returned a {type(made).__name__}; give the "
-                "sum and its sums over the batch, as the model's loss_fn does."
+                f"The loss of method {method.name!r} must return a sum and sums over the batch, "
+                "each one number, as the model's loss_fn does."
             )
         return made
 
@@ -453,7 +456,8 @@ def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerMo
 def _form(tree: Any) -> Any:
     """What two trees must have in common that one may take the other's place."""
     leaves, structure = jax.tree.flatten(tree)
-    return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
+    arrays = (leaf if isinstance(leaf, jax.Array | np.ndarray) else None for leaf in leaves)
+    return structure, [a if a is None else (a.shape, a.dtype) for a in arrays]
 
 
 def _copy(x: Any) -> Any:

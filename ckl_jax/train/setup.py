@@ -54,19 +54,22 @@ def make_optimizer(
     What the method wraps around it sees gradients before the clip and updates at the very end.
     """
     if method.tx is not None:
-        tx = method.tx(schedule)
+        tx = _transformation(method, "tx", method.tx(schedule))
     elif stacked := _stacked(model, method):
         tx = optimizer(schedule, stacked=stacked)
     else:
         tx = optimizer(schedule)
     # First in the chain: gradients are clipped before the optimizer sees them.
     tx = optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx
-    tx = method.wrap(tx) if method.wrap else tx
-    if not isinstance(tx, optax.GradientTransformation):
+    return _transformation(method, "wrap", method.wrap(tx)) if method.wrap else tx
+
+
+def _transformation(method: Method, seam: str, made: Any) -> optax.GradientTransformation:
+    if not isinstance(made, optax.GradientTransformation):
         raise UserError(
-            f"wrap of method {method.name!r} returned {tx!r}; give an optax transformation."
+            f"{seam} of method {method.name!r} returned {made!r}; give an optax transformation."
         )
-    return tx
+    return made
 
 
 def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
@@ -362,8 +365,11 @@ def _check_own(own: Any, fresh: Mapping[str, Any]) -> None:
     if not isinstance(own, Mapping):
         raise UserError(f"init_params returned {own!r}; give a dictionary, {{path: array}}.")
     if stray := own.keys() - fresh.keys():
-        raise UserError(f"init_params sets {some(sorted(stray))}, which are not new.")
+        names = some(sorted(map(str, stray)))
+        raise UserError(f"init_params sets {names}, which are not new.")
     for path, value in own.items():
+        if not isinstance(value, jax.Array | np.ndarray):
+            raise UserError(f"init_params makes {path} a {type(value).__name__}; give an array.")
         forms = [(jnp.shape(x), jnp.result_type(x)) for x in (value, fresh[path])]
         if forms[0] != forms[1]:
             (shape, dtype), (wanted, of) = forms

@@ -326,7 +326,7 @@ def _saves_finished(store: CheckpointStore) -> Iterator[None]:
     """Finishes the save under way where training fails, which the end of Python would cut off."""
     try:
         yield
-    except Exception:
+    except (Exception, SystemExit):
         # The other processes, which a save waits for, may not have failed.
         if jax.process_count() == 1:
             with contextlib.suppress(UserError):  # the first error is the one to tell

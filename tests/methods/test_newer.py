@@ -52,10 +52,16 @@ def test_what_a_seam_gives_is_checked():
     with pytest.raises(UserError, match="wrap of method 'own' returned 3; give an optax"):
         make_optimizer(model, three, optax.sgd, lambda step: 0.1, None)
     no_pair = dataclasses.replace(own, loss=lambda model, base: lambda *given: jnp.float32(1.0))
-    with pytest.raises(UserError, match="The loss of method 'own' returned a .*; give the sum and"):
+    with pytest.raises(UserError, match="The loss of method 'own' must return a sum and"):
         loss_of(no_pair, model, model)({BEFORE: {}}, {}, None)
     state = TrainState.create({"a": jnp.zeros(3)}, optax.adam(0.1))
-    for made in (None, jax.tree.map(lambda x: jnp.zeros(2), state.opt_state)):
+    with pytest.raises(UserError, match="loss of method 'own' returned None; give a function"):
+        loss_of(dataclasses.replace(own, loss=lambda model, base: None), model, model)
+    nothing = dataclasses.replace(own, tx=lambda schedule: None)
+    with pytest.raises(UserError, match="tx of method 'own' returned None; give an optax"):
+        make_optimizer(model, nothing, optax.sgd, lambda step: 0.1, 1.0)
+    other = [jax.tree.map(lambda x, to=to: to, state.opt_state) for to in (jnp.zeros(2), "x")]
+    for made in (None, *other):
         method = dataclasses.replace(own, init_opt_state=lambda state, start, made=made: made)
         run = types.SimpleNamespace(method=method, model=model)
         with pytest.raises(UserError, match="init_opt_state of method 'own' returned a state"):

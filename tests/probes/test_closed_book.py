@@ -130,6 +130,9 @@ def test_rows_of_a_strangers_probe_carry_its_record(asked, folder):
         wrong = dataclasses.replace(own, metrics={"letters": lambda p, a, value=value: value})
         with pytest.raises(UserError, match=f"'letters' of the probe countries gave {shown}"):
             asked(False, (wrong,))
+    for metrics in (["letters"], {"letters": 3}, {3: len}):
+        with pytest.raises(UserError, match="Probe.metrics of 'countries' is .*; give {name: func"):
+            dataclasses.replace(own, metrics=metrics, columns=())
     for probes, message in (
         ((own, own), "ClosedBook.probes has two probes 'countries'"),
         ((dataclasses.replace(own, columns=("x",)),), "Probe.columns of 'countries' has 'x'"),

@@ -199,6 +199,8 @@ def test_dora_starts_at_the_base_model(base, trunk, scan, tmp_path):
             lambda params, new: {p: params[p].astype("int32") for p in new},
             "makes .* int32; the",
         ),
+        (lambda params, new: dict.fromkeys(new, "a"), "init_params makes .* a str; give an array"),
+        (lambda params, new: {3: params}, "init_params sets 3, which are not new"),
     ):
         with pytest.raises(UserError, match=message):
             setup.initial_params(adapted, shapes, jax.random.key(0), str(tmp_path), init=made)

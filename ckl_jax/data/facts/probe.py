@@ -106,6 +106,11 @@ class Probe:
         checks.require_size(**{self._of("input_length"): self.input_length})
         checks.require_size(**{self._of("target_length"): self.target_length})
         checks.require_int(2, **{self._of("target_length"): self.target_length})
+        known = isinstance(self.metrics, Mapping) and all(
+            isinstance(name, str) and callable(of) for name, of in self.metrics.items()
+        )
+        if not known:
+            raise UserError(f"{self._of('metrics')} is {self.metrics!r}; give {{name: function}}.")
         if taken := sorted(_TAKEN & set(self.metrics)):
             raise UserError(
                 f"{self._of('metrics')} has {taken[0]!r}, which rows have already; rename it."

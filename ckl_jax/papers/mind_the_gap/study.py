@@ -74,7 +74,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
 def opened(gap: Gap) -> AbstractContextManager[studies.Study]:
     """A `with` block that holds the folder of the study."""
     if gap.corpus and not _text(gap).exists():
-        require_file(gap.corpus, f"Cannot read {gap.corpus}: there is no such file (--documents).")
+        require_file(gap.corpus, f"Cannot read {gap.corpus}: it is no file (--documents).")
     if gap.bindings:
         # A user's binding of what the study sets itself would be lost.
         studies.refuse_own(gap.bindings, {**macros(gap, STALE), **dict.fromkeys(_OF_EVALUATIONS)})
