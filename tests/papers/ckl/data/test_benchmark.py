@@ -522,16 +522,15 @@ def test_the_files_of_real_facts_are_what_a_count_by_hand_gives(tmp_path):
 
 
 def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path, capsys):
-    def argv(*more, out="out", corpus="documents_d1.jsonl"):
+    def argv(*more, out="out", facts="facts.jsonl", corpus="documents_d1.jsonl"):
         return [
             "data",
             "benchmark",
             "--facts",
-            str(folder / "facts.jsonl"),
+            str(folder / facts),
             "--templates",
             str(folder / "relations.jsonl"),
-            "--documents",
-            str(folder / corpus),
+            *(("--documents", str(folder / corpus)) if corpus else ()),
             "--dates",
             world.before,
             world.after,
@@ -556,14 +555,14 @@ def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path
         ),
         (argv("--half", "2021-01-01", out="x"), "--half parts SMALL; add --small"),
         (argv("--small", "1", "--half", "2019-01-01", out="x"), "--half 2019-01-01 does not part"),
-        (argv("--training-rows", "--documents", out="x"), "--training-rows needs --documents"),
+        (argv("--training-rows", out="x", corpus=""), "--training-rows needs --documents"),
         (argv("--row-words", "9", out="x"), "--row-words is of training rows; add --training-rows"),
         (argv("--small", "1e-9", out="x"), "--small 1e-09 draws none of the"),
         (argv("--row-spans", "-1", out="x"), "--row-spans is -1; give 0 or more"),
         (argv("--finder", "spcy", out="x"), "Did you mean 'spacy'?"),
         (argv("--patterns", str(tmp_path), out="x"), "has no patterns, such as P19.jsonl"),
         (argv("--ask", "json.loads", out="x"), "--ask is 'json.loads'; give module:function"),
-        (argv("--facts", str(folder), out="x"), "documents_d0.jsonl, line 1: this is not a fact"),
+        (argv(out="x", facts=""), "documents_d0.jsonl, line 1: this is not a fact"),
         (argv(out="x", corpus="facts.jsonl"), "facts.jsonl, line 1: the field 'date' is missing"),
         (argv(out="x", corpus="none.jsonl"), "Cannot read"),
     ):
