@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax.models import layers
-from ckl_jax.models.decoder import Decoder, DecoderConfig, Mask, row_context
+from ckl_jax.models.decoder import Decoder, DecoderConfig
+from ckl_jax.models.decoder_context import Mask, row_context
 
 Array = jax.Array
 

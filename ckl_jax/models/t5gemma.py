@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.models import decoder, layers, t5
+from ckl_jax.models import decoder, decoder_context, layers, t5
 from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.encoder import Encoder, EncoderConfig
 
@@ -93,9 +93,12 @@ class Decoder(decoder.Decoder):
         if decode:
             positions = decoder.CachePositions(name="cache_positions")(length)[None]
             keys = jnp.arange(max_decode_length or length)[None]
-            context = decoder.make_context(cfg, positions, keys, None)
+            context = decoder_context.make_context(cfg, positions, keys, None)
         else:
-            positions, context = jnp.arange(length)[None], decoder.row_context(cfg, length, bias)
+            positions, context = (
+                jnp.arange(length)[None],
+                decoder_context.row_context(cfg, length, bias),
+            )
         x = self.token_embedder(jnp.where(tokens == 0, cfg.start_id, tokens))
         x = x * jnp.asarray(cfg.embed_scale, x.dtype)
         context = (*context[:3], encoded, cross_bias)
