@@ -35,24 +35,30 @@ class LlamaShape:
     logits_via_embedding: bool = False
     batch: int = 4
     length: int = 256
+    examples: int = 1  # packed into a row
 
     def model(self, **changes: Any) -> Any:
         """Our model of this shape."""
         from ckl_jax.models.decoder import DecoderConfig, Transformer
         from ckl_jax.models.decoder_only import DecoderOnlyModel
 
-        sizes = {k: v for k, v in vars(self).items() if k not in ("batch", "length")}
+        sizes = {k: v for k, v in vars(self).items() if k not in ("batch", "length", "examples")}
         config = DecoderConfig(**sizes, max_positions=self.length, **changes)
         return DecoderOnlyModel(Transformer(config))
 
     def tokens(self) -> dict[str, np.ndarray]:
-        """A batch without padding, in the form that our models take."""
+        """A batch without padding, in the form that our models take; packed, if rows have several."""
         rows = np.random.RandomState(0).randint(2, self.vocab_size, (self.batch, self.length + 1))
-        return {
+        batch = {
             "decoder_input_tokens": rows[:, :-1].astype(np.int32),
             "decoder_target_tokens": rows[:, 1:].astype(np.int32),
             "decoder_loss_weights": np.ones((self.batch, self.length), np.float32),
         }
+        if self.examples > 1:
+            which, position = np.divmod(np.arange(self.length), self.length // self.examples)
+            for name, row in (("segment_ids", which + 1), ("positions", position)):
+                batch[f"decoder_{name}"] = np.tile(row.astype(np.int32), (self.batch, 1))
+        return batch
 
     def optimizer(self) -> Any:
         from ckl_jax.optim.adamw import adamw
