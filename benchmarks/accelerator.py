@@ -46,6 +46,18 @@ BASE = Shape(
     inputs=350,
     targets=350,
 )
+# Llama 3.2 1B.
+LLAMA = LlamaShape(
+    vocab_size=128256,
+    emb_dim=2048,
+    num_heads=32,
+    num_kv_heads=8,
+    mlp_dim=8192,
+    num_layers=16,
+    logits_via_embedding=True,
+    batch=4,
+    length=2048,
+)
 SHAPES = {
     "large": LARGE,
     "base": BASE,
@@ -53,18 +65,8 @@ SHAPES = {
     # The published records' lengths: 512 tokens in, 128 out.
     "large_512": dataclasses.replace(LARGE, batch=64, inputs=512, targets=128),
     "base_512": dataclasses.replace(BASE, batch=128, inputs=512, targets=128),
-    # Llama 3.2 1B.
-    "llama_1b": LlamaShape(
-        vocab_size=128256,
-        emb_dim=2048,
-        num_heads=32,
-        num_kv_heads=8,
-        mlp_dim=8192,
-        num_layers=16,
-        logits_via_embedding=True,
-        batch=4,
-        length=2048,
-    ),
+    "llama_1b": LLAMA,
+    "llama_1b_packed": dataclasses.replace(LLAMA, examples=4),
     # For a trial of this script where there is no accelerator.
     "trial": Shape(512, 32, 2, 16, 64, 6, 2, 4, 16, 8),
     "llama_trial": llama_step.SHAPES["trial"],

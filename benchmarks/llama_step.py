@@ -47,7 +47,7 @@ class LlamaShape:
         return DecoderOnlyModel(Transformer(config))
 
     def tokens(self) -> dict[str, np.ndarray]:
-        """A batch without padding, in the form that our models take; packed, if rows have several."""
+        """A batch without padding, in the form that our models take; rows may be packed."""
         rows = np.random.RandomState(0).randint(2, self.vocab_size, (self.batch, self.length + 1))
         batch = {
             "decoder_input_tokens": rows[:, :-1].astype(np.int32),

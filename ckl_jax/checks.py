@@ -152,6 +152,8 @@ def require_folder(**values: Any) -> None:
             if os.path.lexists(path):
                 if not path.is_dir():
                     raise UserError(f"{name} is {value}, but {path} is no folder; choose another.")
+                if path != Path(value) and not os.access(path, os.W_OK | os.X_OK):
+                    raise UserError(f"{name} is {value}, but nothing can be written in {path}.")
                 break
 
 

@@ -71,6 +71,7 @@ def test_places_that_can_hold_no_folder_are_refused_before_data_are_made(
             ("loop", "but the link loop leads nowhere"),
             ("astray/run", "but the link astray leads nowhere"),
             ("pipe/run", "but pipe is no folder"),
+            ("/proc/1/run", "but nothing can be written in /proc/1"),
         ):
             argv = ["train", "--gin_file=ckl_lora.gin", "--gin.MESH_SHAPE={'data': 4, 'model': 2}"]
             assert sentence(capsys, [*argv, f"--gin.{name}='{value}'"]).startswith(
