@@ -110,9 +110,9 @@ def describe(settings: Update, progress: Progress) -> list[str]:
             return [str(e)]
         run.make_items()
         probed = read_items(run.folder)
-        plan, counts = run.plan(), records.read(run.folder, "documents.json")
+        plan, tokens = run.plan(), run.tokens()
     size = training.parameters(run.model)
-    tokens = plan.epochs * counts["words"] * 3 // 2
+    tokens *= plan.epochs
     seconds = 6 * tokens * size / training.speed()
     shown = (next((i for i in probed if i.tag == tag), None) for tag in items.TAGS)
     return [
@@ -462,11 +462,15 @@ class _Run:
 
     def plan(self) -> training.Plan:
         """What the training will be."""
-        words = records.read(self.folder, "documents.json")["words"]
         names = ("epochs", "batch_size", "length", "learning_rate")
         given = {n: v for n in names if (v := getattr(self.settings, n)) is not None}
         size = training.parameters(self.model)
-        return training.plan(self.settings.method, self.config, size, words * 3 // 2, given)
+        return training.plan(self.settings.method, self.config, size, self.tokens(), given)
+
+    def tokens(self) -> int:
+        """About the tokens of a pass."""
+        words = records.read(self.folder, "documents.json")["words"]
+        return words * 3 // 2 * (training.PARTS if self.masked else 1)
 
     def _train(self) -> None:
         from ckl_jax.convert.hugging_face import import_checkpoint

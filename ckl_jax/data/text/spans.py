@@ -110,6 +110,7 @@ def salient_rows(
     *,
     max_spans: int | None = None,
     rows_per_chunk: str = "one",
+    parts: int = 1,
     keep_spanless: bool = False,
     seed: int = 0,
 ) -> Iterator[dict[str, str]]:
@@ -120,6 +121,7 @@ def salient_rows(
       rows_per_chunk: "one" row, whose spans are drawn by a generator seeded with `seed` and the
         text if there are more than `max_spans`; or "all_spans", as many rows as it takes for every
         span to be masked in one.
+      parts: of "all_spans", at least as many rows, if there are as many spans: each masks a part.
       keep_spanless: also yield chunks without a span, with an empty output.
 
     Yields:
@@ -135,7 +137,14 @@ def salient_rows(
             yield {"input": text, "output": "", "original": text}
         return
     size = min(max_spans or SENTINELS, SENTINELS)
-    for group in _groups(spans, size, rows_per_chunk == "all_spans", f"{seed} {text}"):
+    count = -(-len(spans) // size)
+    if rows_per_chunk == "one" and count > 1:
+        draw = random.Random(hashlib.sha256(f"{seed} {text}".encode()).digest())
+        groups = [sorted(draw.sample(spans, size))]
+    else:  # neighbours fall into different rows
+        count = max(count, min(parts, len(spans)))
+        groups = [spans[i::count] for i in range(count)]
+    for group in groups:
         masked, target = mask_spans(text, group)
         yield {"input": masked, "output": target, "original": text}
 
@@ -145,6 +154,7 @@ def masked_rows(
     finder: EntityFinder,
     words: int,
     max_spans: int | None = None,
+    parts: int = 1,
     keep_spanless: bool = False,
 ) -> Iterator[dict[str, str]]:
     """Yields rows that mask every span of the documents once; chunks have up to `words` words."""
@@ -155,6 +165,7 @@ def masked_rows(
                 finder,
                 max_spans=max_spans,
                 rows_per_chunk="all_spans",
+                parts=parts,
                 keep_spanless=keep_spanless,
             )
 
@@ -162,12 +173,3 @@ def masked_rows(
 def has_sentinel(text: str) -> bool:
     """Whether a text already contains a sentinel."""
     return _SENTINEL.search(text) is not None
-
-
-def _groups(spans: list[Span], size: int, all_spans: bool, key: str) -> Iterator[list[Span]]:
-    if all_spans or len(spans) <= size:
-        rows = -(-len(spans) // size)
-        yield from (spans[i::rows] for i in range(rows))  # neighbours fall into different rows
-    else:
-        draw = random.Random(hashlib.sha256(key.encode()).digest())
-        yield sorted(draw.sample(spans, size))

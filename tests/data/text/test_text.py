@@ -363,6 +363,9 @@ def test_rows_mask_all_spans_one_or_each():
     pairs = list(salient_rows(TEXT, finder, max_spans=3, rows_per_chunk="all_spans"))
     assert [row["output"].count("<extra_id_") for row in pairs] == [3, 3]
     assert "<extra_id_0> met Anna Brel in <extra_id_1>" in pairs[0]["input"]
+    halves = list(salient_rows(TEXT, finder, rows_per_chunk="all_spans", parts=2))
+    assert halves == pairs
+    assert list(salient_rows(TEXT, finder, rows_per_chunk="all_spans", parts=9)) == each
     for row in [every, one, *each, *pairs]:
         assert fill_spans(row["input"], row["output"]) == row["original"] == TEXT
 
