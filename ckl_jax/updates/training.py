@@ -145,7 +145,7 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
 
 def _lengths(length: int, masked: bool) -> dict[str, int]:
     """The tokens of a row by feature: what is masked takes less than a quarter of an input's."""
-    return {"inputs": length, "targets": length // 4} if masked else {"targets": length}
+    return {"inputs": length, "targets": max(1, length // 4)} if masked else {"targets": length}
 
 
 def training(
