@@ -329,6 +329,23 @@ def test_pages_that_files_name_are_there():
             assert (ROOT / name).is_file(), f"{path} names {name}"
 
 
+def test_modules_that_files_name_are_there():
+    """`data.tasks.epochs` in a page or docstring: names of the rooms that have modules alone."""
+    package = ROOT / "ckl_jax"
+    rooms = "|".join(("analysis", "checkpoints", "data", "optim", "parallel", "trees", "world"))
+    names = re.compile(rf"`(?:ckl_jax\.)?((?:{rooms})(?:\.(?!html|json)[a-z_]+)+)\b")
+    for path in ROOT.rglob("*"):
+        if path.suffix not in (".py", ".gin", ".md") or not is_ours(path):
+            continue
+        for name in names.findall(path.read_text()):
+            folder = package
+            for part in name.split("."):
+                if (folder / f"{part}.py").exists():
+                    break
+                folder /= part
+                assert folder.is_dir(), f"{path} names {name}"
+
+
 def test_every_page_is_in_the_index():
     docs = ROOT / "docs"
     linked = {

@@ -107,7 +107,7 @@ class Scored:
 
     @property
     def overlap(self) -> Mapping[str, Mapping[str, Any]]:
-        """{corpus: overlap of the probe with it}, see `data.overlap`; {} if not measured."""
+        """{corpus: overlap of the probe with it}, see `data.facts.overlap`; {} if not measured."""
         return next((row["overlap"] for row in self.rows if "overlap" in row), {})
 
     @property

@@ -16,9 +16,10 @@ _SHOWN = (0.8, 0.9)  # below the first: [MASK]; up to the second: another token;
 class MaskedModel(OneVocabularyModel):
     """A masked language model; see `BaseTransformerModel` for the other fields.
 
-    A batch is `data.converters.masked_batch`'s, and its hidden tokens are those of evaluations. In
-    training they are drawn anew in every step, from the key of dropout (RoBERTa's dynamic masking):
-    of `mask_rate` of the tokens 80 % become the mask, 10 % any token, 10 % stay (BERT, 3.1).
+    A batch is `data.tasks.converters.masked_batch`'s, and its hidden tokens are those of
+    evaluations. In training they are drawn anew in every step, from the key of dropout (RoBERTa's
+    dynamic masking): of `mask_rate` of the tokens 80 % become the mask, 10 % any token, 10 % stay
+    (BERT, 3.1).
 
     Attributes:
       vocabulary: an object with `mask_id`, `bos_id`, `eos_id`, `vocab_size`, `encode`, `decode`.
@@ -42,7 +43,7 @@ class MaskedModel(OneVocabularyModel):
 
     @property
     def masking(self) -> dict[str, Any]:
-        """Masking of rows in evaluations: the fields of `data.converters.Masking`."""
+        """Masking of rows in evaluations: the fields of `data.tasks.converters.Masking`."""
         special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
         return {"rate": self.mask_rate, "mask_id": self.vocabulary.mask_id, "special_ids": special}
 

@@ -48,7 +48,8 @@ class ClosedBook(ProbeLengths):
 
     Attributes:
       data_dir: folder of the probes' files, such as one in CKL's published layout.
-      probes: records (`data.probe.Probe`), or names of published ones (`data.ckl_files.PROBES`).
+      probes: records (`data.facts.probe.Probe`), or names of published ones
+        (`data.facts.ckl_files.PROBES`).
       batch_size: items decoded at once; the last batch is padded.
       beam_size: of the search for EM and F1; the default is that of the published numbers.
       rule, length_penalty, early_stopping: of all searches; None is what `decoding.beam_search` is

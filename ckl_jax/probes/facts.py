@@ -28,7 +28,7 @@ class FactProbes:
 
     Attributes:
       files: CSV files of `ckl data probes` or as published; see
-      `data.fact_files`. length: tokens of a fact at most, and of a prompt.
+      `data.facts.fact_files`. length: tokens of a fact at most, and of a prompt.
       batch_size: facts at once.
       answers: when to generate the object as well: at the "last" evaluation, "always" or "never".
       answer_tokens: of an answer at most; what follows its first full stop is left out.

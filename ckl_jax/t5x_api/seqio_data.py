@@ -120,7 +120,7 @@ def check_split(cfg: Any) -> None:
 
 
 class TaskStream:
-    """The training batches of a SeqIO task; the counterpart of `data.pipeline.BatchSource`."""
+    """Training batches of a SeqIO task; the counterpart of `data.tasks.pipeline.BatchSource`."""
 
     def __init__(
         self, cfg: Any, total_steps: int | None, seed: int, model: Any, partitioner: Partitioner
@@ -256,7 +256,7 @@ def dtype_of(name: str) -> Any:
 
 
 class StreamPlan:
-    """The counterpart of `data.epochs.EpochPlan` for an endless stream of unknown epochs."""
+    """The counterpart of `data.tasks.epochs.EpochPlan` for an endless stream of unknown epochs."""
 
     def __init__(self, batch_size: int, total_steps: int):
         self.batch_size, self.total_steps, self.epochs = batch_size, total_steps, None

@@ -49,8 +49,8 @@ class DatasetConfig:
       seed: of the order of examples.
       use_cached: must be true: this runner reads cached tasks.
       contiguous: rows of the task are documents, and row b of a batch goes on where row b of the
-        batch before ended (`data.contiguous_batches`); a model with a memory carries it from step
-        to step.
+        batch before ended (`data.tasks.contiguous_batches`); a model with a memory carries it from
+        step to step.
       marked_weight: of the marked tokens of a task (`data.tasks.causal`) in the loss, relative to
         others, or of a masked model how many times as often they are hidden; 1 reads no marks.
     """

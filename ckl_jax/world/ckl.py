@@ -211,7 +211,7 @@ def _document_files(world: World, news: Sequence[Dated]) -> dict[str, Write]:
         ]
 
     def relations() -> list[dict[str, Any]]:
-        """Their templates, in the form that `data.templates` reads."""
+        """Their templates, in the form that `data.facts.templates` reads."""
         slots = {"s": "[X]", "o": "[Y]"}
         return [
             {

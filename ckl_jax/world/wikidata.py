@@ -2,7 +2,7 @@
 
 The files are ParaRel's (`probes/pararel/trex/P*.jsonl` and `patterns/`, MIT) for what is invariant,
 and `probes/wikidata-facts-2021-2023-2024.jsonl.gz` (CC0) for what changed. The texts are made from
-ParaRel's patterns and the wordings of `data.templates`, not from articles.
+ParaRel's patterns and the wordings of `data.facts.templates`, not from articles.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Relational datasets in LM-PUB-QUIZ's layout: BEAR, BEAR-big, and your own.
 
-A folder holds `<relation>.jsonl`, an instance a line (or parquet, see `data.tables`), and
+A folder holds `<relation>.jsonl`, an instance a line (or parquet, see `data.facts.tables`), and
 `metadata_relations.json` with templates and answer spaces (Ploner et al. 2024, arXiv:2408.15729,
 and Wiland et al. 2024, arXiv:2404.04113). Labels and ids that look like numbers stay text.
 """

@@ -184,7 +184,7 @@ def prepare_facts(
     """Makes a cached task of facts, "subject relation object" each, cut to a length.
 
     Args:
-      path: CSV file with these columns; see `data.fact_files.read_probe_csv`.
+      path: CSV file with these columns; see `data.facts.fact_files.read_probe_csv`.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a fact at most.
 

@@ -3,7 +3,7 @@
 The documents of a corpus, each followed by EOS, form one stream, which is cut into as many parts
 as a batch has rows. Step s reads the s-th `length` tokens of every part. Each token is predicted
 from the one before it; EOS precedes the first token of a document. The tokens of a step are a
-function of the seed and the step, as in `data.epochs`.
+function of the seed and the step, as in `data.tasks.epochs`.
 """
 
 import dataclasses
@@ -104,7 +104,7 @@ def _stream(plan: ContiguousPlan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class ContiguousSource:
-    """The batches of a run, by step; stateless, as `data.pipeline.BatchSource` is.
+    """The batches of a run, by step; stateless, as `data.tasks.pipeline.BatchSource` is.
 
     A batch has `decoder_input_tokens`, `decoder_target_tokens`, `decoder_segment_ids` (documents,
     counted from 1 along the stream, 0 is padding), `decoder_positions` (within the part of the
@@ -186,7 +186,7 @@ def contiguous_source(
     """The parts of a task.
 
     Args:
-      task: its rows are documents; see `data.dated_task`.
+      task: its rows are documents; see `data.tasks.dated_task`.
       eos_id, batch_size, length, seed: see `ContiguousSource` and `ContiguousPlan`.
       epochs: passes; None takes as many as `total_steps` need.
       total_steps: where `epochs` is None.

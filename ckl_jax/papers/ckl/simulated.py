@@ -127,7 +127,7 @@ class Rows:
 
     Attributes:
       folder: gets the cached tasks.
-      length, packed, legacy: of the rows; see `data.causal.causal_rows`.
+      length, packed, legacy: of the rows; see `data.tasks.causal.causal_rows`.
       tasks: d0, the old documents; d1, the news; whole, both.
     """
 

@@ -49,7 +49,7 @@ def ask(
 
     Args:
       models: {name: MODEL_DIR, checkpoint, or Hugging Face folder}, in the order of the figure.
-      questions: file of the questions, see `data.questions`.
+      questions: file of the questions, see `data.facts.questions`.
       out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
         the same settings is not evaluated again; its folder must hold the same model still.
       tune: file of questions to tune on; None tunes on none.

@@ -29,7 +29,7 @@ class ProperNouns(HeldOutTasks):
       tasks: of running text. The paper has the diffset, and the rest of the snapshot (`ckl data
         rest`).
       folder: MODEL_DIR.
-      tagger: "heuristic", "spacy", "spacy:<pipeline>" or "nltk"; see `data.word_classes`.
+      tagger: "heuristic", "spacy", "spacy:<pipeline>" or "nltk"; see `data.text.word_classes`.
       groups: of tokens: "proper_nouns", "all", "nouns", "verbs", "numbers".
       rows: of each task at most, spread over it evenly.
     """

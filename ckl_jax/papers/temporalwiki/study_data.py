@@ -232,7 +232,7 @@ class Data:
         Args:
           first: documents of the first snapshot.
           whole: whether the later snapshots are trained on whole, too.
-          **settings: of the rows; see `data.causal.prepare_rows`.
+          **settings: of the rows; see `data.tasks.causal.prepare_rows`.
         """
         # Tasks that are there with the same settings are kept.
         prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)

@@ -1,7 +1,7 @@
 """Staleness: perplexity by time relative to a control model's (section 3).
 
-Everything here reads dumps of word losses (`data.word_losses`). The perplexity of any set of words
-is exp(sum of their losses / their number); of a bin of time, of the words of its documents. What is
+Everything here reads dumps of word losses (`data.tasks.word_losses`). The perplexity of any set of
+words is exp(sum of their losses / their number); of a bin of time, of its documents' words. What is
 plotted is the relative increase over the control model on the same documents, in percent,
 
     r = 100 (PPL / PPL_control - 1),

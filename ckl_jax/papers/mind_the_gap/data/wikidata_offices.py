@@ -87,7 +87,7 @@ def read_offices(
 
 
 def write_terms(path: str | os.PathLike, terms: Iterable[Term]) -> None:
-    """Writes a table for `data.offices.read_terms`."""
+    """Writes a table for `data.facts.offices.read_terms`."""
     with atomic_write(path) as f:
         writer = csv.writer(f, lineterminator="\n")
         writer.writerow(("role", "place", "holder", "start", "end", "aliases"))

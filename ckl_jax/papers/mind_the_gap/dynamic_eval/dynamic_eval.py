@@ -69,8 +69,8 @@ def dynamic_eval(
       model: the base model; the method is put into it here.
       restore_checkpoint_cfg: the parameters to begin with.
       mixture_or_task_name: a dated task's folder, or its name in `cache_dirs`.
-      output_dir: gets `dump/` (word losses, see `data.word_losses`), `checkpoint_<documents>`,
-        `forgetting/`, `summary.json`, `config.gin`, `model-info.txt`.
+      output_dir: gets `dump/` (word losses, see `data.tasks.word_losses`),
+        `checkpoint_<documents>`, `forgetting/`, `summary.json`, `config.gin`, `model-info.txt`.
       mask: what learns: "all", "bias", "embedding", "none" or patterns, see `methods.subsets`.
       include_output_bias: whether "embedding" has the output bias, where there is one.
       statistics: of gradients on training text, for `krause.rms_decay`.

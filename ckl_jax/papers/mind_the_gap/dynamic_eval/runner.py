@@ -114,7 +114,7 @@ class StreamRunner:
         return {n: jax.ShapeDtypeStruct(*x, sharding=sharding) for n, x in shapes.items()}
 
     def segments(self, task: DatedTask, start: int, period: int) -> Iterator[chunks.Segment]:
-        """The segments of a task from document `start` on; see `data.chunks`."""
+        """The segments of a task from document `start` on; see `data.tasks.chunks`."""
         eos = self.eos_id if self.stream.score_eos else None
         return chunks.segments(chunks.stream_documents(task, start, eos), period)
 

@@ -175,8 +175,8 @@ def make_stream_step(
       lengths: that a row may have, ascending; the last is T. The graph has the model once for each.
 
     Returns:
-      The step. `rows` are those of `data.chunks.Block`; the first `count` of them, () int32, are
-      run. Losses are [N, B, T] float32, in nats.
+      The step. `rows` are those of `data.tasks.chunks.Block`; the first `count` of them, () int32,
+      are run. Losses are [N, B, T] float32, in nats.
     """
     axes, update_every = _batch_axes(model, stream.memory_length), updates.update_every
 

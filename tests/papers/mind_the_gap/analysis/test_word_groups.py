@@ -31,7 +31,7 @@ def test_each_word_is_of_one_group():
 
 @pytest.mark.slow
 def test_textblobs_tags_against_gold_ones():
-    """Its F1 on the development part of EWT, near those on the test part (`data.word_classes`)."""
+    """Its F1 on EWT's development part, near those on the test part (`data.text.word_classes`)."""
     pytest.importorskip("textblob", reason="textblob is not installed")
     groups = PartsOfSpeech(make_tagger("textblob", []))
     wanted = {"PROPN": "proper nouns", "NOUN": "nouns", "NUM": "numbers", "VERB": "verbs"}
