@@ -316,8 +316,17 @@ def _print_completion(shell: str) -> None:
             apps[""].command(apps[word], name=word)
         apps[word].command(command.load(), name=name)
     markers = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
-    with contextlib.suppress(SystemExit):
+    script = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(script):
         apps[""].cli(prog="ckl", args=["--tyro-print-completion", shell], config=markers)
+    # The scripts read a choice from each line of what tyro describes, second lines of help among
+    # them, and None is what an option is if it is not given.
+    text = re.sub("^COMPLETION_SPEC = .*", _one_line_each, script.getvalue(), flags=re.MULTILINE)
+    print(text, end="")
+
+
+def _one_line_each(spec: re.Match[str]) -> str:
+    return spec[0].replace(r"\n", " ").replace("'None', ", "")
 
 
 if __name__ == "__main__":

@@ -141,6 +141,9 @@ def test_completion(shell, capsys):
     assert ckl.main(["--print-completion", shell]) == 0
     out = capsys.readouterr().out
     assert "mind-the-gap" in out and "--tuning-documents" in out
+    (spec,) = (line for line in out.splitlines() if line.startswith("COMPLETION_SPEC = "))
+    # The script takes each line of a description for a choice.
+    assert r"\n" not in spec and "'disjoint'" in spec and "'None'" not in spec
 
 
 @pytest.mark.parametrize("module", SETTINGS)
