@@ -326,7 +326,7 @@ def _print_completion(shell: str) -> None:
 
 
 def _one_line_each(spec: re.Match[str]) -> str:
-    return spec[0].replace(r"\n", " ").replace("'None', ", "")
+    return re.sub(r"'None', |, 'None'(?=\])", "", spec[0].replace(r"\n", " "))
 
 
 if __name__ == "__main__":
