@@ -29,7 +29,7 @@ class _Vocabulary:
 
 
 def ours(beams: int):
-    config = T5Config(VOCABULARY, dropout_rate=0.0, logits_via_embedding=True)
+    config = T5Config(vocab_size=VOCABULARY, dropout_rate=0.0, logits_via_embedding=True)
     search = decoding.beam_search if beams > 1 else decoding.greedy_decode
     model = EncoderDecoderModel(Transformer(config), _Vocabulary(), _Vocabulary(), decode_fn=search)
     params = model.init(jax.random.key(0))["params"]

@@ -76,7 +76,7 @@ Bindings = Annotated[
     arg(
         name="gin",
         metavar="NAME=VALUE",
-        help="Gin binding for all runs, which --gin.NAME=VALUE gives too; may be repeated.",
+        help="Gin binding for all runs, which --gin.NAME=VALUE gives too.",
     ),
 ]
 Models = Annotated[tuple[str, ...], UseAppendAction, arg(name="model", metavar="NAME=FOLDER")]

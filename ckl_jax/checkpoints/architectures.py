@@ -126,7 +126,10 @@ def names(having: str) -> str:
     return ", ".join(a.name for a in known() if getattr(a, having) is not None)
 
 
-_REGISTER = "Another architecture registers itself when its module is imported."
+_REGISTER = (
+    "Another architecture registers itself when its module is imported, as `ckl import-hf` does "
+    "with that of --trust-imports."
+)
 
 
 def _unknown(problem: str) -> UserError:

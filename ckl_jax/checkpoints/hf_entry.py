@@ -37,7 +37,7 @@ def norm(there: str, here: str, width: int) -> Iterator[Entry]:
 def check_numbers(settings: Mapping[str, Any]) -> None:
     """Raises `UserError` for a field of `config.json` that is not of the kind its name says."""
     rows = settings.get("vocab_size")
-    # Files of small models keep the tokens of the large ones, which no row of theirs has.
+    # Files of small models keep token ids of the large ones, beyond their own vocabulary.
     ids = max(rows, _MAX_IDS) if isinstance(rows, int) else _MAX_IDS
     for name, value in settings.items():
         field = {f"{name} of config.json": value}

@@ -45,10 +45,10 @@ _KINDS = {
 # Module -> title of its commands, and the word before them.
 _MODULES = {
     "studies": ("Run a study", ""),
-    "text_data": ("Make data: text", "data"),
-    "dump_data": ("Make data: Wikipedia and Wikidata dumps", "data"),
-    "fact_data": ("Make data: facts and probes", "data"),
-    "world": ("Make data: facts and probes", ""),
+    "text_data": ("Make data of text", "data"),
+    "dump_data": ("Make data of Wikipedia and Wikidata dumps", "data"),
+    "fact_data": ("Make data of facts and probes", "data"),
+    "world": ("Make data of facts and probes", ""),
     "models": ("Convert models", ""),
     "rankings": ("Probe and report", "probe"),
     "reports": ("Probe and report", ""),
@@ -163,7 +163,10 @@ def _of(word: str) -> list[str]:
 def _help(word: str) -> str:
     """Help of `ckl`, or of its commands that begin with `word`."""
     lines = [f"usage: {' '.join(filter(None, ('ckl', word)))} COMMAND [OPTIONS]", ""]
-    lines.append("Update a language model, and measure what it kept, updated, learned and forgot.")
+    if not word:
+        lines.append(
+            "Update a language model, and measure what it kept, updated, learned and forgot."
+        )
     title = ""
     for command in commands().values():
         if word and not command.name.startswith(f"{word} "):

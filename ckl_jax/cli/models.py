@@ -1,12 +1,23 @@
 """Commands that convert checkpoints from and to other formats, and average them."""
 
+import importlib
+import os
+import sys
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from ckl_jax.errors import UserError
+from ckl_jax.options import Names
+
 
 def import_hf(
-    *, model: str, out: str, vocab_size: int | None = None, legacy_tokens: bool = False
+    *,
+    model: str,
+    out: str,
+    vocab_size: int | None = None,
+    legacy_tokens: bool = False,
+    trust_imports: Names = (),
 ) -> dict[str, Any]:
     """Convert a Hugging Face model into a checkpoint.
 
@@ -16,12 +27,30 @@ def import_hf(
       out: MODEL_DIR to write.
       vocab_size: Grow the embedding to so many tokens.
       legacy_tokens: Add the five tokens that TemporalWiki's code added to GPT-2.
+      trust_imports: Modules of yours to import, such as that of an architecture.
     """
     from ckl_jax.checkpoints.hub import folder_of
     from ckl_jax.convert.hugging_face import import_checkpoint
 
+    _import(trust_imports)
     print(import_checkpoint(folder_of(model), out, vocab_size, legacy_tokens))
     return {"out": out}
+
+
+def _import(modules: Names) -> None:
+    """Imports a user's modules, of the working directory too.
+
+    Raises:
+      UserError: one cannot be imported.
+    """
+    for name in modules:
+        sys.path.append(os.getcwd())
+        try:
+            importlib.import_module(name)
+        except ImportError as e:
+            raise UserError(f"--trust-imports {name}: {e}.") from e
+        finally:
+            sys.path.pop()
 
 
 def import_haiku(*, weights: str, heads: int, out: str) -> dict[str, Any]:
@@ -38,7 +67,9 @@ def import_haiku(*, weights: str, heads: int, out: str) -> dict[str, Any]:
     return {"out": out}
 
 
-def export_hf(*, model: str, out: str, like: str | None = None) -> dict[str, Any]:
+def export_hf(
+    *, model: str, out: str, like: str | None = None, trust_imports: Names = ()
+) -> dict[str, Any]:
     """Convert a checkpoint into a Hugging Face model.
 
     Args:
@@ -46,9 +77,11 @@ def export_hf(*, model: str, out: str, like: str | None = None) -> dict[str, Any
       out: Folder to write.
       like: The Hugging Face model that it came from: config.json, its folder, or a name of the hub;
         by default the config.json kept with MODEL.
+      trust_imports: Modules of yours to import, such as that of an architecture.
     """
     from ckl_jax.convert.hugging_face import export_checkpoint
 
+    _import(trust_imports)
     print(export_checkpoint(model, like, out))
     return {"out": out}
 

@@ -195,8 +195,8 @@ def compare(
       relation_info: JSON file of domains by relation.
       common_rows: Compare models that were scored on different rows, on those that all have.
       prior: NAME=FOLDER of the model's results of generic subjects (`ckl probe bear --subjects`):
-        the model is compared once more, with the probability that an option has anyway divided out;
-        may be repeated.
+        the model is compared once more, with the probability that an option has anyway divided
+        out.
       popularity: How popular subjects are, for accuracy by popularity: a JSON file
         {sub_id: number}, or documents (JSONL, CSV, Parquet, a folder) that mention them.
       leaderboard: Put the best model first, and write results.json, as LM-PUB-QUIZ's site has it.

@@ -8,7 +8,7 @@
 | optax transformation | `tx`, `wrap`        | how gradients move leaves   | RecAdam, EWC, EMA  |
 | data mixture         | `mixture`           | earlier data, by epoch      | Mix-Review, replay |
 | loss                 | `loss`              | what is minimised           | LwF                |
-| initial state        | `init_params`,      | new leaves, and the         | EWC                |
+| initial state        | `init_params`,      | new leaves, and the         | DoRA, EWC          |
 |                      | `init_opt_state`    | optimizer's state           |                    |
 
 Vanilla training is the empty record. The runner knows this record and no method by name; two
@@ -68,7 +68,7 @@ class Start:
     examples: Callable[[int], Iterator[Mapping[str, jax.Array]]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
     """How a model is updated.
 

@@ -25,7 +25,7 @@ Mask = Array | RowMask | None
 _INIT = nn.initializers.normal(0.02)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig(StackConfig):
     """Hyper-parameters; the defaults are those of bert-base-cased.
 

@@ -40,7 +40,7 @@ QK_NORMS = (None, "head", "flat")
 INIT_STDDEV = 0.02
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderConfig(StackConfig):
     """Hyper-parameters beside those of every stack; the defaults are Llama's.
 

@@ -14,7 +14,7 @@ from ckl_jax.models.decoder_context import Mask, row_context
 Array = jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(DecoderConfig):
     """A stack that sees both sides; layers of the type "sliding" see `window` - 1 to either."""
 

@@ -11,7 +11,7 @@ import dataclasses
 from ckl_jax.models import decoder, layers
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GPT2Config(decoder.DecoderConfig):
     """Hyper-parameters; the defaults are GPT-2 small's.
 

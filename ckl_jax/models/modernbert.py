@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from ckl_jax.models import bert, decoder, encoder
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModernBertConfig(encoder.EncoderConfig):
     """Hyper-parameters beside those of every decoder; the defaults are those of ModernBERT-base."""
 

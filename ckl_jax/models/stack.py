@@ -64,7 +64,7 @@ def _dtype(dtype: Any) -> Any:
     raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give {known}.")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StackConfig:
     """Hyper-parameters of one stack with learned positions. Names are T5X's where it has them.
 

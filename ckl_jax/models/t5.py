@@ -36,7 +36,7 @@ _SIZES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class T5Config:
     """Hyper-parameters. Field names are those of T5X's own T5 configuration, then ours.
 

@@ -21,7 +21,7 @@ from ckl_jax.models.encoder import Encoder, EncoderConfig
 Array = jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class T5GemmaConfig(DecoderConfig):
     """Hyper-parameters of the decoder, and what is different in the encoder.
 

@@ -27,7 +27,7 @@ Array = jax.Array
 Memory = dict[str, Array]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerXLConfig(StackConfig):
     """Hyper-parameters; see `StackConfig` for the others.
 

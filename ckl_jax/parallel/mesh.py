@@ -64,7 +64,7 @@ def mesh_sizes(
 
 
 def _unfilled(sizes: Mapping[str, int] | Sequence[int] | None) -> list[int]:
-    """The sizes of `MESH_AXES`, of which one may be -1: how many devices there are is not asked."""
+    """The sizes of `MESH_AXES`, of which one may be -1; does not query the devices."""
     sizes = _by_name({} if sizes is None else sizes)
     checks.require_int(-1, **{f"MESH_SHAPE: {name}": size for name, size in sizes.items()})
     # An explicit -1 elsewhere takes the rest, so that `data` must not.
@@ -192,7 +192,7 @@ def _nothing() -> None:
     pass
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Partitioner:
     """Mesh and sharding rules of a run, with T5X's arguments; the mesh is built on first use.
 

@@ -54,7 +54,7 @@ def drop_terminal() -> None:
 
 
 def give_null_device(number: int) -> None:
-    """What is written to the file descriptor `number` from now on goes nowhere."""
+    """Redirects the file descriptor `number` to the null device."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, number)
     os.close(null)

@@ -42,7 +42,7 @@ from ckl_jax.probes.probe_lengths import ProbeLengths
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ClosedBook(ProbeLengths):
     """Settings of closed-book probing: which probes, and how to decode.
 

@@ -22,13 +22,13 @@ from ckl_jax.probes.losses import GroupLosses
 _ALL, _OBJECT = 1, 2  # bits of the groups of tokens
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FactProbes:
     """Settings of fact probing: which facts, and how to decode.
 
     Attributes:
-      files: CSV files of `ckl data probes` or as published; see
-      `data.facts.fact_files`. length: tokens of a fact at most, and of a prompt.
+      files: CSV files of `ckl data probes` or as published; see `data.facts.fact_files`.
+      length: tokens of a fact at most, and of a prompt.
       batch_size: facts at once.
       answers: when to generate the object as well: at the "last" evaluation, "always" or "never".
       answer_tokens: of an answer at most; what follows its first full stop is left out.

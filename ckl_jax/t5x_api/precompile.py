@@ -52,7 +52,11 @@ def precompile(
     given = native_arguments(**{name: arguments.get(name) or stands_in.get(name) for name in _USED})
     cfg = train_dataset_cfg
     # The native record: it makes batches of the lengths without SeqIO.
-    stand_in = configs.DatasetConfig(cfg.task_name, cfg.task_feature_lengths, cfg.batch_size)
+    stand_in = configs.DatasetConfig(
+        mixture_or_task_name=cfg.task_name,
+        task_feature_lengths=cfg.task_feature_lengths,
+        batch_size=cfg.batch_size,
+    )
     return native.precompile(
         compile,
         arguments.get("target"),

@@ -109,7 +109,10 @@ class DatasetConfig:
             # A cached task has one split and one order; packing and shuffling are those of the
             # cache.
             native = configs.DatasetConfig(
-                self.mixture_or_task_name, self.task_feature_lengths, self.batch_size, seed=seed
+                mixture_or_task_name=self.mixture_or_task_name,
+                task_feature_lengths=self.task_feature_lengths,
+                batch_size=self.batch_size,
+                seed=seed,
             )
             return native.make_source(
                 method,

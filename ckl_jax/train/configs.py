@@ -34,7 +34,7 @@ def path(folder: str, name: str) -> str:
     return str(Path(folder) / name)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DatasetConfig:
     """A cached task, and how to read it.
 
@@ -298,7 +298,7 @@ class DatasetConfig:
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SaveCheckpointConfig:
     """When checkpoints are written and how many stay.
 
@@ -333,7 +333,7 @@ class SaveCheckpointConfig:
         return due or step in self.checkpoint_steps
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RestoreCheckpointConfig:
     """The parameters to start from, or to evaluate.
 
@@ -398,7 +398,7 @@ class RestoreCheckpointConfig:
         return [str(found)]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     """Saving and restoring."""
 

@@ -50,8 +50,12 @@ class HeldOutTasks:
 
     def dataset(self, name: str) -> DatasetConfig:
         """Settings for reading the rows of a task."""
-        lengths = self.task_feature_lengths
-        return DatasetConfig(name, lengths, self.batch_size, cache_dirs=self.cache_dirs)
+        return DatasetConfig(
+            mixture_or_task_name=name,
+            task_feature_lengths=self.task_feature_lengths,
+            batch_size=self.batch_size,
+            cache_dirs=self.cache_dirs,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Example:
     targets: Sequence[int] | None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class InferenceData:
     """The inputs of an inference.
 

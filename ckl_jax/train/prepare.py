@@ -34,7 +34,7 @@ from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.train.evaluations import Probes, check_best, check_probes, make_evaluator
 from ckl_jax.train.resume_check import digest_inputs, refuse_foreign
 from ckl_jax.train.state import TrainState
-from ckl_jax.train.step import make_train_step
+from ckl_jax.train.step import SUMS, make_train_step
 from ckl_jax.train.step_metrics import StepMetrics
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten, unflatten
@@ -447,6 +447,11 @@ def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerMo
             raise UserError(
                 f"The loss of method {method.name!r} must return a sum and sums over the batch, "
                 "each one number, as the model's loss_fn does."
+            )
+        if missing := [name for name in SUMS if name not in made[1]]:
+            raise UserError(
+                f"The sums that the loss of method {method.name!r} returns lack "
+                f"{', '.join(missing)}; the model's loss_fn has them all."
             )
         return made
 

@@ -17,6 +17,7 @@ from ckl_jax.optim.clipping import global_norm
 from ckl_jax.train.state import TrainState
 from ckl_jax.trees.partition import merge
 
+SUMS = ("denominator", "loss", "z_loss", "correct", "tokens")  # that every loss returns
 MEMORY = "memory"  # in a batch: of the state; among a loss's sums: of the next one
 LossFn = Callable[[Any, Any, jax.Array | None], tuple[jax.Array, dict[str, jax.Array]]]
 

@@ -151,7 +151,7 @@ def _dated(path: Path) -> Iterator[Question]:
         aliases = row.get("aliases") or ()
         aliases = aliases.split("|") if isinstance(aliases, str) else aliases
         if not isinstance(aliases, Sequence) or not all(isinstance(a, str) for a in aliases):
-            raise UserError(f"{place}: the field 'aliases' is no text and no list of texts.")
+            raise UserError(f"{place}: the field 'aliases' is neither a text nor a list of texts.")
         answer = encodable(texts["answer"].strip())
         question.answers.append(_Answer(_date(row.get("date"), place), answer, tuple(aliases)))
     if not found:

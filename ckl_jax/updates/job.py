@@ -290,7 +290,7 @@ class _Run:
             self._seconds[name] = time.monotonic() - began
 
     def _record(self) -> dict[str, Any]:
-        """What decides what becomes of an update, beside its text."""
+        """The settings on which the result of an update depends, beside its text."""
         found = dataclasses.asdict(self.settings)
         for name in ("documents", "facts", "decisions"):
             found[name] = found[name] and str(Path(found[name]).absolute())

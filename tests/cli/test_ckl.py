@@ -68,7 +68,7 @@ def test_help_lists_the_commands_by_group(capsys):
     assert ckl.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(f"\n  {name} " in out for name in ckl.commands())
-    for title in ("Run a study", "Make data: text", "Convert models", "Probe and report"):
+    for title in ("Run a study", "Make data of text", "Convert models", "Probe and report"):
         assert out.count(f"\n{title}:\n") == 1
     assert ckl.main(["data", "--help"]) == 0
     out = capsys.readouterr().out
@@ -144,6 +144,16 @@ def test_completion(shell, capsys):
     (spec,) = (line for line in out.splitlines() if line.startswith("COMPLETION_SPEC = "))
     # The script takes each line of a description for a choice.
     assert r"\n" not in spec and "'disjoint'" in spec and "'None'" not in spec
+
+
+def test_modules_of_the_user_are_imported(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_architecture.py").write_text("")
+    argv = ["import-hf", "--model", "nowhere/at/all", "--out", "out", "--trust-imports"]
+    assert ckl.main([*argv, "no_such_module"]) == 2
+    assert "--trust-imports no_such_module: No module named" in capsys.readouterr().err
+    assert ckl.main([*argv, "my_architecture"]) == 2
+    assert sys.modules.pop("my_architecture")
 
 
 @pytest.mark.parametrize("module", SETTINGS)

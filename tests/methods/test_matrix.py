@@ -496,4 +496,4 @@ def test_a_model_without_the_seam_is_refused():
 
     with pytest.raises(UserError, match="does not have"):
         lora().extend(NoSeams())
-    assert Method("vanilla").extend(NoSeams()) == NoSeams()
+    assert Method(name="vanilla").extend(NoSeams()) == NoSeams()

@@ -54,6 +54,9 @@ def test_what_a_seam_gives_is_checked():
     no_pair = dataclasses.replace(own, loss=lambda model, base: lambda *given: jnp.float32(1.0))
     with pytest.raises(UserError, match="The loss of method 'own' must return a sum and"):
         loss_of(no_pair, model, model)({BEFORE: {}}, {}, None)
+    no_sums = dataclasses.replace(own, loss=lambda model, base: lambda *given: (jnp.ones(()), {}))
+    with pytest.raises(UserError, match="loss of method 'own' returns lack denominator, loss, z_l"):
+        loss_of(no_sums, model, model)({BEFORE: {}}, {}, None)
     state = TrainState.create({"a": jnp.zeros(3)}, optax.adam(0.1))
     with pytest.raises(UserError, match="loss of method 'own' returned None; give a function"):
         loss_of(dataclasses.replace(own, loss=lambda model, base: None), model, model)

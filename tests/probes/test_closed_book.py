@@ -53,8 +53,8 @@ def asked(folder, monkeypatch):
 
     def ask(questions, probes=("invariant_lama",), **settings):
         book = ClosedBook(
-            str(folder),
-            probes,
+            data_dir=str(folder),
+            probes=probes,
             questions=questions,
             precision="never",
             ks=(),
@@ -140,13 +140,15 @@ def test_rows_of_a_strangers_probe_carry_its_record(asked, folder):
         (own, "ClosedBook.probes is .*; give a list of names"),
     ):
         with pytest.raises(UserError, match=message):
-            ClosedBook(str(folder), probes)
+            ClosedBook(data_dir=str(folder), probes=probes)
 
 
 def test_what_exceeds_the_positions_is_refused_first(folder):
     model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
     with pytest.raises(UserError, match="asks 'invariant_lama' with 25 tokens.* 16 positions"):
-        ClosedBook(str(folder), ("invariant_lama",), precision="never").evaluator(model)
+        ClosedBook(data_dir=str(folder), probes=("invariant_lama",), precision="never").evaluator(
+            model
+        )
 
 
 def test_or_the_question(asked):

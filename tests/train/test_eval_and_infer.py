@@ -280,7 +280,8 @@ def test_infer_takes_the_record_of_a_probe(tmp_path):
 
     (tmp_path / "m.csv").write_text("unique_id,statement,answer\n1,The mayor is _X_.,Brel\n")
     data = InferenceData(
-        Probe(name="mayors", file="m.csv", read=CsvFormat()), probe_dir=str(tmp_path)
+        mixture_or_task_name=Probe(name="mayors", file="m.csv", read=CsvFormat()),
+        probe_dir=str(tmp_path),
     )
     assert (data.task, data.source, data.lengths()) == ("mayors", "mayors", (50, 10))
     (example,) = data.examples(Letters())
@@ -463,7 +464,7 @@ def test_a_search_is_as_the_model_has_it_unless_told(given, passed):
         def score_batch(self, params, batch):
             raise AssertionError
 
-    probes = ClosedBook("folder", **given)
+    probes = ClosedBook(data_dir="folder", **given)
     generator = EncoderDecoderGenerator(Model(), 1, probes.rule, probes.search_options)
     assert generator._search(None, {"tokens": None}, 3, 2) == (None, None)
     assert inspect.signature(beam_search).parameters["rule"].default == "hf"

@@ -84,8 +84,8 @@ def test_a_checkpoint_of_t5x_starts_a_run(tmp_path):
         logits_via_embedding=True,
     )
     path = str(tmp_path / "checkpoint_3")
-    assert RestoreCheckpointConfig(path, mode="specific").checkpoints() == [path]
-    assert RestoreCheckpointConfig(str(tmp_path), mode="all").checkpoints() == [path]
+    assert RestoreCheckpointConfig(path=path, mode="specific").checkpoints() == [path]
+    assert RestoreCheckpointConfig(path=str(tmp_path), mode="all").checkpoints() == [path]
     found = load(config, path)
     for name, value in found.items():
         assert value.dtype == np.float32

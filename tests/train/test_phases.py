@@ -23,9 +23,9 @@ class Model:
 
 def source(tiny, method, **options):
     config = DatasetConfig(
-        "p2",
-        {"inputs": 16, "targets": 9},
-        8,
+        mixture_or_task_name="p2",
+        task_feature_lengths={"inputs": 16, "targets": 9},
+        batch_size=8,
         replay_task_name="d0_small",
         cache_dirs=(str(tiny.tasks),),
         **options,
@@ -54,7 +54,12 @@ def test_mix_review_has_all_of_the_first_phase_in_every_epoch_of_the_second(tiny
 
 def test_a_wrong_task_is_told_which_there_are(tiny):
     lengths = {"inputs": 16, "targets": 9}
-    config = DatasetConfig("d1_smal", lengths, 8, cache_dirs=(str(tiny.tasks), "nowhere"))
+    config = DatasetConfig(
+        mixture_or_task_name="d1_smal",
+        task_feature_lengths=lengths,
+        batch_size=8,
+        cache_dirs=(str(tiny.tasks), "nowhere"),
+    )
     with pytest.raises(UserError, match="which hold .*d1, d1_small, .* mean 'd1_small'"):
         config.open(config.mixture_or_task_name)
 

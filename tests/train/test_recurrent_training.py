@@ -47,12 +47,17 @@ def task(tmp_path_factory):
 
 def dataset(task, **changes):
     fields = {"contiguous": True, **changes}
-    return DatasetConfig(task, {"targets": LENGTH}, ROWS, **fields)
+    return DatasetConfig(
+        mixture_or_task_name=task,
+        task_feature_lengths={"targets": LENGTH},
+        batch_size=ROWS,
+        **fields,
+    )
 
 
 def run(task, folder, model=MODEL, **changes):
     save = SaveCheckpointConfig(period=100, keep=None, checkpoint_steps=(3,))
-    restore = RestoreCheckpointConfig(changes.pop("start", None))
+    restore = RestoreCheckpointConfig(path=changes.pop("start", None))
     arguments = {"total_steps": 6, "log_period": 1, **changes}
     return train(
         model=model,
@@ -60,7 +65,7 @@ def run(task, folder, model=MODEL, **changes):
         model_dir=str(folder),
         optimizer=adamw,
         learning_rate=functools.partial(constant, 1e-2),
-        checkpoint_cfg=CheckpointConfig(save, restore),
+        checkpoint_cfg=CheckpointConfig(save=save, restore=restore),
         progress="silent",
         **arguments,
     )

@@ -241,7 +241,10 @@ def _processor(model: bytes, path: str) -> Any:
     from sentencepiece import SentencePieceProcessor
 
     processor = SentencePieceProcessor()
-    processor.LoadFromSerializedProto(model)
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError as e:  # "INTERNAL: x is already defined."
+        raise UserError(f"{path} is no vocabulary that SentencePiece takes: {e}") from e
     special = processor.pad_id(), processor.eos_id(), processor.unk_id()
     if special != (PAD_ID, EOS_ID, UNK_ID):
         raise UserError(

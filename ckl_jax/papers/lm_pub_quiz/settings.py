@@ -135,9 +135,9 @@ class Experiment(Stream):
     """Settings of `ckl experiment lm_pub_quiz/...`; those of `ckl stream` are of figure5, table2.
 
     Attributes:
-      models: NAME=FOLDER of each model of figures 3, 4 and 6; may be repeated.
+      models: NAME=FOLDER of each model of figures 3, 4 and 6.
       domains: NAME=FILE of documents to which figure 3 adapts each model, a folder of
-        `ckl import-hf`, before it ranks by it again; may be repeated.
+        `ckl import-hf`, before it ranks by it again.
       probe: Dataset that they are ranked on.
       relation_info: JSON file of its domains by relation.
       relation: The relation of figures 4 and 6.

@@ -110,7 +110,12 @@ def test_packed_tasks_are_read_whole_and_kept_apart_from_others(tmp_path):
         prepare_ckl(tmp_path, tmp_path / "out", 40, lengths)
 
     def reading(**lengths):
-        of = DatasetConfig("d1", lengths, 2, cache_dirs=(str(tmp_path / "out" / "tasks"),))
+        of = DatasetConfig(
+            mixture_or_task_name="d1",
+            task_feature_lengths=lengths,
+            batch_size=2,
+            cache_dirs=(str(tmp_path / "out" / "tasks"),),
+        )
         return of.reading(model_of(TINY), [task])[1]
 
     read = {"inputs": 24, "input_segments": 24, "targets": 30, "segments": 30}

@@ -118,6 +118,10 @@ def test_a_model_s_own_sentinels_are_recognised(tmp_path, vocabulary):
     assert own.extra_ids == 5 and own.vocab_size == len(proto.pieces)
     assert own.sentinel(0) == own.vocab_size - 5
     assert own.sentinel(2) in own.encode("born in <extra_id_2>.")
+    proto.pieces.add(piece="\u2581<extra_id_0>", score=0, type=4)  # what the first one becomes
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(UserError, match="own.model is no vocabulary that Sentence.*already defin"):
+        Vocabulary(path, extra_ids=0)
 
 
 def test_bad_vocabularies_are_refused(tmp_path, vocabulary):

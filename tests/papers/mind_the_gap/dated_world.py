@@ -91,7 +91,7 @@ class World:
             **settings,
         }
         dynamic_eval(
-            restore_checkpoint_cfg=RestoreCheckpointConfig(str(self.root / checkpoint)),
+            restore_checkpoint_cfg=RestoreCheckpointConfig(path=str(self.root / checkpoint)),
             output_dir=str(self.root / name),
             updates=UpdateConfig(**{"learning_rate": rate, **updates}),
             stream=StreamConfig(**{"chunk_len": 8, "block_rows": 4, **stream}),

@@ -47,7 +47,7 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path, config):
     for epochs in (0, 60):
         rows = office_holder_qa.answers_of(
             open_checkpoint(
-                model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path))
+                model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(path=str(tmp_path))
             ),
             questions=questions,
             tune=questions,

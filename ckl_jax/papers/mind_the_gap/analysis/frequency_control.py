@@ -106,7 +106,9 @@ def detectable_slope(spread: float, months: Mapping[str, int]) -> float:
       UserError: there are fewer than three months.
     """
     if len(months) < 3:
-        raise UserError(f"The documents are of {len(months)} months; a slope needs three.")
+        raise UserError(
+            f"The documents are of {len(months)} of the three months that a slope needs."
+        )
     counts = np.array(list(months.values()), float)
     at = np.array([12 * int(month[:4]) + int(month[5:7]) for month in months])
     x = at - at.mean()
