@@ -295,7 +295,11 @@ def _refuse(argv: Sequence[str], help_text: Callable[[], str], event: Any) -> No
         case "BadValue":
             raise UserError(f"{flag} lacks a value; {see}")
         case "InstantiationFailure":
-            value = re.search(r"'.*'", event.message)
+            value = re.search(r"'.*?'", event.message)
+            if value and re.fullmatch(r"\{[\w,-]+\}", flags := argument.lowered.metavar):
+                raise UserError(
+                    f"{flag} is {value[0]}; choose from {', '.join(flags[1:-1].split(','))}."
+                )
             if kind := _KINDS.get(argument and argument.lowered.metavar):
                 what = f"is {value[0]}" if value else "has too many digits"
                 raise UserError(f"{flag} {what}; give {kind}.")
