@@ -196,7 +196,7 @@ def make(
       seed: of the choice of items and of wrong answers.
 
     Returns:
-      The items, and the sentences of the new text that must not be trained on, by `normalise`.
+      The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
     """
     documents = _some(new), _some(old)
     finder = HeuristicFinder.fit(d.text for part in documents for d in part)
@@ -226,8 +226,7 @@ def make(
             chosen[tag].append(item)
             seen.add(frozenset(pair))
             used |= {probe.text, evidence.text}
-            if is_new:
-                held |= set(map(normalise, _same_wording(pair, probe, index)))
+            held |= set(map(normalise, _same_wording(pair, probe, index)))
     return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
 
 
@@ -297,7 +296,8 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
             for _, _, key in other.spans:
                 if (key in other.is_date) != is_date or key == about:
                     continue
-                if set(key.split()) & set(answer.split()):  # "2013" for "April 2013"
+                words = set(key.split()), set(answer.split())
+                if words[0] <= words[1] or words[0] >= words[1]:  # "2013" for "April 2013"
                     continue
                 around = other.frame(key, about)
                 same = frame == around or (

@@ -9,13 +9,14 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import itertools
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,9 @@ def describe(settings: Update, progress: Progress) -> list[str]:
             return [str(e)]
         run.make_items()
         probed = read_items(run.folder)
-        plan, tokens = run.plan(), run.tokens()
+        plan = run.plan()
     size = training.parameters(run.model)
-    tokens *= plan.epochs
+    tokens = plan.epochs * plan.tokens
     seconds = 6 * tokens * size / training.speed()
     shown = (next((i for i in probed if i.tag == tag), None) for tag in items.TAGS)
     return [
@@ -371,10 +372,21 @@ class _Run:
                 )
 
     def _older(self) -> Iterator[Document]:
-        for folder in (*self.learned, self.folder):
-            for name in ("old.jsonl", "new.jsonl") if folder != self.folder else ("old.jsonl",):
-                if (folder / name).exists():
-                    yield from new_text.read(folder / name)
+        """The earlier text that may be replayed."""
+        for folder in self.learned:
+            yield from self._older_parts(folder, held_out=False)
+            if (folder / "new.jsonl").exists():
+                yield from new_text.read(folder / "new.jsonl")
+        yield from self._older_parts(self.folder, held_out=False)
+
+    def _older_parts(self, folder: Path, held_out: bool) -> Iterator[Document]:
+        """The held-out documents from before an update's --since, or all others."""
+        if (folder / "old.jsonl").exists():
+            count = records.read(folder, "documents.json")["older"]
+            for document in new_text.read(folder / "old.jsonl"):
+                key = hash64(document.id, document.date)  # the same in all updates
+                if (count >= _FEW and key % _HELD_OUT == 0) == held_out:
+                    yield document
 
     def _parts(self, held_out: bool) -> Iterator[Document]:
         """The new parts of the held-out documents, or of all others."""
@@ -399,14 +411,16 @@ class _Run:
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
         made, held = items.make(self._parts(held_out=False), self._older(), room, seed)
         made = [*own, *made]
-        held |= {normalise(item.text) for item in own}
-        trained = (
-            dataclasses.replace(d, text=items.without(d.text, held))
-            for d in self._parts(held_out=False)
-        )
-        write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
-        write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
         made += self._earlier_items(made)
+        held |= {normalise(item.text) for item in made}
+
+        def write(name: str, documents: Iterable[Document]) -> None:
+            kept = (dataclasses.replace(d, text=items.without(d.text, held)) for d in documents)
+            write_documents(self.folder / name, (d for d in kept if d.text))
+
+        write("new.jsonl", self._parts(held_out=False))
+        write("replay.jsonl", spread(self._older(), training.REPLAYED))
+        write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, made))
         found = self._overlap(made)
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
@@ -437,8 +451,9 @@ class _Run:
         probes = [ProbeItem(id=i.id, input=i.cloze(BLANK), answers=(i.answer,)) for i in probed]
         if not probes:
             return {"items": 0, "exact": 0, "near": []}
-        texts = (d.text for d in new_text.read(self.folder / "new.jsonl"))
-        found = measure({"items": probes}, {"new": texts})["items"]["new"]
+        trained = (new_text.read(self.folder / name) for name in ("new.jsonl", "replay.jsonl"))
+        texts = (document.text for document in itertools.chain.from_iterable(trained))
+        found = measure({"items": probes}, {"trained": texts})["items"]["trained"]
         return {"items": found.items, "exact": found.exact, "near": found.near}
 
     # --- models
@@ -454,23 +469,20 @@ class _Run:
         files.write_json(self.folder / f"{name}.json", found)
 
     def _older_held_out(self) -> Iterator[Document]:
-        """Held-out text of earlier updates, on which none has trained."""
+        """Held-out text of earlier updates and from before --since, on which none has trained."""
         for folder in self.learned:
             if (folder / "held_out.jsonl").exists():
                 yield from new_text.read(folder / "held_out.jsonl")
-        yield from new_text.read(self.folder / "old.jsonl")
+        for folder in (*self.learned, self.folder):
+            yield from self._older_parts(folder, held_out=True)
 
     def plan(self) -> training.Plan:
         """What the training will be."""
         names = ("epochs", "batch_size", "length", "learning_rate")
         given = {n: v for n in names if (v := getattr(self.settings, n)) is not None}
         size = training.parameters(self.model)
-        return training.plan(self.settings.method, self.config, size, self.tokens(), given)
-
-    def tokens(self) -> int:
-        """About the tokens of a pass."""
         words = records.read(self.folder, "documents.json")["words"]
-        return words * 3 // 2 * (training.PARTS if self.masked else 1)
+        return training.plan(self.settings.method, self.config, size, words, given)
 
     def _train(self) -> None:
         from ckl_jax.convert.hugging_face import import_checkpoint
@@ -480,12 +492,10 @@ class _Run:
         if not any(imported.glob("checkpoint_*")):
             import_checkpoint(str(self.model), str(imported))
         vocabulary = architectures.of_config(self.config).vocabulary.open(self.model)
-        rows, older = self.folder / "rows", self.folder / "replay.jsonl"
-        arguments = (rows, vocabulary, plan.length, self.masked)
+        arguments = (self.folder / "rows", vocabulary, plan.length, self.masked)
         if not training.make_rows("new", self.folder / "new.jsonl", *arguments):
             raise UserError(f"{self.folder}: no text is left to train on but held-out sentences.")
-        write_documents(older, spread(self._older(), training.REPLAYED))
-        replay = training.make_rows("old", older, *arguments)
+        replay = training.make_rows("old", self.folder / "replay.jsonl", *arguments)
         if not replay and training.reads_earlier_text(self.settings.method, self.masked):
             raise UserError(
                 f"--method {self.settings.method} reviews text of before the update, and there is "

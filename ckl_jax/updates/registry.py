@@ -162,7 +162,13 @@ class Registry:
         name = self.current
         if name is None:
             raise UserError(f"{self.root}: no update is current, so there is none to take back.")
-        self.point_to(self._base(self.root / "updates" / name))
+        before = self._base(self.root / "updates" / name)
+        if before and not (self.root / "updates" / before / "model").is_dir():
+            raise UserError(
+                f"{self.root}: update {before}, from which the current one ({name}) began, has no "
+                "model any more (--keep, or removed by hand), so that there is no going back to it."
+            )
+        self.point_to(before)
         return self.current_model
 
     def clean(self, keep: int) -> None:

@@ -32,7 +32,7 @@ _BATCH = 1 << 12  # tokens
 _ROWS_OF_A_PASS = 20_000  # with as many, one pass is enough
 # Rows of a passage of an encoder-decoder, each with another third of its names masked. Where all of
 # them are, the subject of a sentence is hidden whenever its object is asked.
-PARTS = 3
+_PARTS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Plan:
     batch_size: int
     epochs: int
     learning_rate: float
+    tokens: int  # of a pass, about
 
 
 def gin_files(method: str, masked: bool) -> tuple[str, ...]:
@@ -95,14 +96,14 @@ def _made(method: str, masked: bool) -> Method:
         gin.clear_config()
 
 
-def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str, Any]) -> Plan:
+def plan(method: str, model: Any, parameters: int, words: int, given: dict[str, Any]) -> Plan:
     """Derives defaults from the sizes of model and text; given settings take precedence.
 
     Args:
       method: name of a gin file.
       model: the configuration.
       parameters: of the model.
-      tokens: of a pass, about.
+      words: of the text.
       given: values of `Plan` that are not None.
     """
     masked = model.has_encoder
@@ -110,6 +111,7 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
     rate = next(rate for size, rate in _RATES if parameters <= size)
     if (made := _made(method, masked)).dense or made.side:  # it trains what it adds
         rate = min(1e-3, _FEW_ADDED * rate)
+    tokens = words * 3 // 2 * (_PARTS if masked else 1)
     rows = max(1, tokens // length)
     devices = jax.device_count()
     batch = -(-max(1, min(_BATCH // length, rows // 8)) // devices) * devices
@@ -119,6 +121,7 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
         given.get("batch_size") or batch,
         given.get("epochs") or (1 if rows > _ROWS_OF_A_PASS else 4),
         given.get("learning_rate") or rate,
+        tokens,
     )
 
 
@@ -135,7 +138,7 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
     def rows() -> Iterator[dict[str, list[int]]]:
         finder = HeuristicFinder.fit(d.text for d in read(path))
         documents = (d for d in read(path) if not has_sentinel(d.text))
-        found = masked_rows(documents, finder, length // 2, parts=PARTS)
+        found = masked_rows(documents, finder, length // 2, parts=_PARTS)
         yield from encoded(((r["input"], r["output"]) for r in found), vocabulary, lengths)
 
     features = row_features(tuple(lengths), packed=True)
@@ -167,7 +170,7 @@ def check_bindings(
     masked = model.has_encoder
     gin = gin_files(method, masked)
     rows = batch_size or jax.device_count()
-    macros = _macros(Path(), Plan(gin, 2, rows, 1, 1.0), masked, True, 0)
+    macros = _macros(Path(), Plan(gin, 2, rows, 1, 1.0, 0), masked, True, 0)
     refuse_own(bindings, macros)
     if not batch_size and any(b.split("=")[0].strip() == "NUM_MICROBATCHES" for b in bindings):
         raise UserError(

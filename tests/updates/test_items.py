@@ -118,6 +118,24 @@ def test_a_change_stands_at_the_place_of_what_it_changed():
     assert changes("Each day the log of Norvel is sent to Hadrin, by Marcol.") == set()
 
 
+def test_two_answers_may_share_a_word_and_one_may_not_be_told_more_exactly():
+    def changes(now, before):
+        told = f"All in the town know that {now} keeps the log of Norvel well."
+        new = [f"The log of Norvel is sent by {now} to Hadrin each day.", told]
+        old = [f"The log of Norvel is sent by {before} to Hadrin each day."]
+        others = ("Bolder", "Cander", "Dorvin", "Elmar", "Fentor")
+        old += [f"They say that {name} Steel was seen beside Gorlan there." for name in others]
+        parts = (
+            [Document(day, day, "", "\n".join(sentences))]
+            for day, sentences in (("2025-01-01", new), ("2024-01-01", old))
+        )
+        made, _ = items.make(*parts, dict.fromkeys(items.TAGS, 9))
+        return {i.old for i in made if i.old}
+
+    assert changes("Marcol Steel", "Quenta Steel") == {"Quenta Steel"}
+    assert changes("Marcol Steel", "Marcol") == set()
+
+
 def test_old_facts_of_names_in_the_news_are_kept_unless_the_news_says_so_anew():
     facts = planted.facts(18)
     documents = planted.documents(facts)

@@ -15,10 +15,12 @@ from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
 from ckl_jax.data.text.documents import write_documents
+from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, t5
-from ckl_jax.updates import evidence, job, registry, training
+from ckl_jax.updates import evidence, job, new_text, registry, training
 from ckl_jax.updates.new_text import Sentences
 from ckl_jax.updates.registry import Registry
 from tests.llama_tokenizer import train_tokenizer
@@ -90,6 +92,11 @@ def test_two_updates_leave_their_evidence(done):
     verdict = json.loads((second / "verdict.json").read_text())
     assert verdict["verdict"] == "do not ship" and verdict["scores"]["changed"]["n"] > 0
     assert json.loads((second / "overlap.json").read_text())["exact"] == 0
+    asked = {normalise(item.text) for item in job.read_items(second)}
+    for name in ("new", "replay"):  # mix_review trains on both
+        documents = new_text.read(second / f"{name}.jsonl")
+        read = {normalise(s) for document in documents for s in split_sentences(document.text)}
+        assert len(read) > 50 and not asked & read, name
     page = (second / "report.html").read_text()
     assert "What is asked, for example: “" in page
     assert "should not ship" in page and rows[0]["question"].replace("'", "&#39;") in page
@@ -228,6 +235,12 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 0
     assert str(llama) in capsys.readouterr().out and Registry(out).current is None
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
+    capsys.readouterr()
+    (out / "current").write_text("0002\n")
+    shutil.rmtree(out / "updates" / "0001" / "model")  # as --keep 1 does
+    assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
+    assert "update 0001, from which the current one (0002) began, has no" in capsys.readouterr().err
+    assert Registry(out).current == "0002"
 
 
 @pytest.mark.parametrize(
