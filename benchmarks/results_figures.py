@@ -73,10 +73,10 @@ def updates(models: dict[str, dict[str, list[dict[str, float] | None]]]) -> Any:
     for ax, row in zip(axes, ("new facts right", "changed", "kept"), strict=True):
         for position, (name, rows) in enumerate(models.items()):
             known = [(i, cell) for i, cell in enumerate(rows[row]) if cell]
-            at = [i + 0.08 * (position - 1.5) for i, _ in known]
+            at = [i + 0.08 * (position - 1) for i, _ in known]
             values = [cell["value"] for _, cell in known]
             errors = [[abs(c["value"] - c[end]) for _, c in known] for end in ("low", "high")]
-            look = {"color": figures.LINES[position], "marker": "osD^"[position], "label": name}
+            look = {"color": figures.LINES[position], "marker": "osD"[position], "label": name}
             ax.errorbar(at, values, errors, elinewidth=1.0, **look)
         ax.set_xticks(range(3), ["to 2017", "2020–2022", "2023–2026"])
         ax.set(title=f"{row.split()[0]} facts", xlim=(-0.3, 2.3), ylim=(0, 0.68))
@@ -88,7 +88,7 @@ def updates(models: dict[str, dict[str, list[dict[str, float] | None]]]) -> Any:
 def main() -> None:
     rows = table("temporalwiki.md", "The World Factbook, 2015 to 2026")
     write_file(_DOCS / "images" / "factbook.png", factbook(rows))
-    models = ("Llama", "GPT-2", "T5, 18 passes", "T5, 40 passes")
+    models = ("Llama", "GPT-2", "T5")
     tables = dict(zip(models, scores("The World Factbook, 2017 to 2026"), strict=True))
     write_file(_DOCS / "images" / "factbook_updates.png", updates(tables))
 
