@@ -36,6 +36,7 @@ _RENAMED = {
     "--unchanged-share": "--unchanged-fraction",
     "--emerging-least": "--emerging-min-count",
     "--wordings": "--templates",
+    "--probes": "--facts",
 }
 _KINDS = {
     "INT": "a whole number",

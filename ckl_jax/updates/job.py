@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax import __version__, files
+from ckl_jax import __version__, checks, files
 from ckl_jax.analysis import gate, labels
 from ckl_jax.analysis.sections import refuse_foreign
 from ckl_jax.checkpoints import architectures
@@ -150,6 +150,7 @@ def _open(settings: Update) -> Registry:
     model = Path(folder_of(settings.model)) if settings.model is not None else None
     if model is not None:
         _require_model(model)
+    checks.require_folder(**{"--out": settings.out})
     registry = Registry.open(settings.out, None if model is None else str(model.absolute()))
     page = registry.root / "history.html"
     try:

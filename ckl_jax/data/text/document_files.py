@@ -50,7 +50,8 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
 
     Raises:
       UserError: nothing there can be read; or a record is damaged, has no text field, or has a date
-        that is none: the message names file, line and field.
+        that is none: the message names file, line and field. Or no record of a file has a field
+        whose name was given.
     """
     place = Path(place)
     if not place.is_dir():
@@ -98,8 +99,15 @@ def _documents(path: Path, fields: Fields) -> Iterator[Document]:
     if _kind(path) not in _RECORDS:
         known = ", ".join((*_RECORDS, *_TEXTS))
         raise UserError(f"{path} is of no known kind; give {known}, or a folder.")
+    # Fields of names that were given, where only some records may lack them.
+    missing = {f for f in (fields.date, fields.title) if f not in vars(Fields()).values()}
+    record: Mapping[str, Any] = {}
     for where, number, record in read_records(path, vars(fields).values()):
+        missing -= record.keys()
         yield _document(record, fields, path, where, number)
+    if missing and record:
+        there = ", ".join(map(repr, list(record)[:_SHOWN]))
+        raise UserError(f"{path}: no record has the field {min(missing)!r}; there are {there}.")
 
 
 def _json_lines(path: Path, columns: frozenset[str]) -> Iterator[Record]:

@@ -70,6 +70,17 @@ def test_bad_files_are_one_sentence(tmp_path, name, content, message):
         texts(tmp_path / name)
 
 
+def test_fields_of_given_names_that_no_record_has(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "One."}\n{"text": "Two.", "day": "2026-01-02"}\n')
+    found = list(read_place(path, Fields(date="day")))
+    assert [d.date for d in found][1] == "2026-01-02"  # the first has the day of its file
+    assert len(list(read_place(path))) == 2
+    for names in ({"date": "when"}, {"title": "head"}):
+        with pytest.raises(UserError, match=r"a.jsonl: no record has the field '(when|head)'"):
+            list(read_place(path, Fields(**names)))
+
+
 def test_places_without_documents(tmp_path):
     with pytest.raises(UserError, match="holds no documents"):
         texts(tmp_path)
