@@ -172,13 +172,17 @@ class Registry:
         return self.current_model
 
     def clean(self, keep: int) -> None:
-        """Removes scratch files, and models except the current and the last `keep` ones."""
-        finished, current = self.updates(), self.current
+        """Removes scratch files, and models except the last `keep` ones and what is in use.
+
+        With a `keep` of 2 or more, what a rollback goes back to stays too.
+        """
+        finished = self.updates()
+        in_use = {folder.name for folder in self.learned()[-min(keep, 2) :]} | {self.current}
         for folder in finished:
             for name in _REMOVABLE:
                 shutil.rmtree(folder / name, ignore_errors=True)
         for folder in finished[: max(0, len(finished) - keep)]:
-            if folder.name != current:
+            if folder.name not in in_use:
                 for name in ("model", "adapter"):
                     shutil.rmtree(folder / name, ignore_errors=True)
 

@@ -465,6 +465,19 @@ def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys
     assert not (tmp_path / "updates").exists()
 
 
+@pytest.mark.parametrize(("keep", "left"), [(1, ["0005"]), (2, ["0002", "0004", "0005"])])
+def test_what_a_rollback_goes_back_to_stays(keep, left, tmp_path):
+    bases = {"0001": None, "0002": "0001", "0003": "0002", "0004": "0002", "0005": "0002"}
+    for name, base in bases.items():  # the third and the fourth did not ship
+        folder = tmp_path / "updates" / name
+        (folder / "model").mkdir(parents=True)
+        (folder / "update.json").write_text(json.dumps({"base": base, "ckl_jax": "0.1"}))
+        (folder / "verdict.json").write_text("{}")
+    (tmp_path / "current").write_text("0005\n")
+    Registry(tmp_path).clean(keep)
+    assert [p.parent.name for p in sorted(tmp_path.glob("updates/*/model"))] == left
+
+
 def test_a_registry_is_begun_by_one_file(tmp_path, monkeypatch):
     """A kill between two would leave a folder that is refused for ever."""
     monkeypatch.setattr(registry.files, "write_json", Mock(side_effect=KeyboardInterrupt))
