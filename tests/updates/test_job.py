@@ -471,7 +471,8 @@ def test_what_a_rollback_goes_back_to_stays(keep, left, tmp_path):
     for name, base in bases.items():  # the third and the fourth did not ship
         folder = tmp_path / "updates" / name
         (folder / "model").mkdir(parents=True)
-        (folder / "update.json").write_text(json.dumps({"base": base, "ckl_jax": "0.1"}))
+        record = {"base": base, "method": "lora", "date": "2026-01-01", "since": None}
+        (folder / "update.json").write_text(json.dumps(record))
         (folder / "verdict.json").write_text("{}")
     (tmp_path / "current").write_text("0005\n")
     Registry(tmp_path).clean(keep)
