@@ -112,5 +112,5 @@ def test_the_detectable_slope_is_that_of_least_squares():
         slopes.append(np.polyfit(np.arange(6), means, 1)[0])
     found = frequency_control.detectable_slope(0.1, months)
     assert np.log1p(found / 100) == pytest.approx(2.8 * np.std(slopes), rel=0.05)
-    with pytest.raises(UserError, match="needs three"):
+    with pytest.raises(UserError, match="of the three months that a slope needs"):
         frequency_control.detectable_slope(0.1, {"2020-01": 3, "2020-02": 3})
