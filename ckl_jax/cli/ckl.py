@@ -298,9 +298,8 @@ def _refuse(argv: Sequence[str], help_text: Callable[[], str], event: Any) -> No
         case "InstantiationFailure":
             value = re.search(r"'.*?'", event.message)
             if value and re.fullmatch(r"\{[\w,-]+\}", flags := argument.lowered.metavar):
-                raise UserError(
-                    f"{flag} is {value[0]}; choose from {', '.join(flags[1:-1].split(','))}."
-                )
+                choices = flags[1:-1].replace(",", ", ")
+                raise UserError(f"{flag} is {value[0]}; choose from {choices}.")
             if kind := _KINDS.get(argument and argument.lowered.metavar):
                 what = f"is {value[0]}" if value else "has too many digits"
                 raise UserError(f"{flag} {what}; give {kind}.")

@@ -39,7 +39,8 @@ class Update:
       harness_limit: Items of each of its tasks, at most.
       ship_if: Condition of the verdict.
       on_ship: Command to run with the model's folder when it ships.
-      keep: Updates whose models stay on disk, beside the current one.
+      keep: Last updates whose models stay on disk, beside the current one and, from 2 on, the one
+        that a rollback goes back to.
       seed: Random seed of the choice of facts and of training.
       bindings: Gin bindings for the training, such as "EPOCHS = 2".
     """
