@@ -16,7 +16,7 @@ import collections
 import dataclasses
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
@@ -46,7 +46,11 @@ _TITLES = frozenset(
     "president premier prime minister chancellor governor secretary ambassador king queen emperor "
     "prince princess pope general mr mrs ms dr sir lord lady professor".split()
 )
-_LAST_WORD, _NEXT_WORD = re.compile(r"(\S+) $"), re.compile(r" ([A-Z0-9])")
+_LAST_WORD = re.compile(r"(\S+) $")
+# What follows a name and belongs to it: capitalised words, and a number that is no amount.
+_NEXT_WORDS = re.compile(r"(?: [A-Z]\w*(?:-\w+)*| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*")
+_ADDRESS_BEFORE, _NO_END = re.compile(r"[\w/#=]"), re.compile(r"[\w/]|\.\w| [A-Z0-9]")
+_INSIDE = re.compile(r"[a-z,;] ([A-Z][\w-]* [A-Z][\w-]*)")
 _EMPTY_WORDS = frozenset(
     "a an the of in on at by to for from with and or as is was are were be been has have had it "
     "its his her their this that which who whom also new".split()
@@ -125,7 +129,8 @@ Pair = tuple[str, str]  # answer, about
 class _Index:
     """Sentences of documents, indexed by the names in them and by pairs of names."""
 
-    def __init__(self, documents: Iterable[Document], finder: HeuristicFinder):
+    def __init__(self, documents: Iterable[Document], finder: HeuristicFinder, inside: Set[str]):
+        self._inside = inside
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
         self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
         self.labels: dict[str, str] = {}  # key -> as it was written first
@@ -147,12 +152,9 @@ class _Index:
         if not _WHOLE.match(text):
             return None
         spans, dates = [], set()
-        for start, end, label in finder.find(text):
+        for start, end, is_date in _places(text, finder, self._inside):
             key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
-            is_date = label == "DATE"
-            if not key or len(key) < 3 or (label != "DATE" and _is_part(text, start, end)):
-                continue
-            if is_date and not (_YEAR.search(key) and _WHEN.search(text[:start])):
+            if len(key) < 3 or (is_date and not _YEAR.search(key)):
                 continue
             spans.append((start, end, key))
             self.labels.setdefault(key, text[start:end])
@@ -168,19 +170,43 @@ class _Index:
         )
 
 
-def _is_part(text: str, start: int, end: int) -> bool:
-    """Whether a name is part of a longer name or of an address, such as Amazon in "Amazon EC2"."""
-    if re.match(r"[\w/#=]", text[start - 1 : start]) or re.match(
-        r"[\w/]|\.\w", text[end : end + 2]
-    ):
-        return True
-    if _NEXT_WORD.match(text[end:]):
-        return True
-    before = _LAST_WORD.search(text[:start])
-    if before is None or before.start() == 0:  # the first word of a sentence is capitalised anyway
-        return False
-    word = before[1].lstrip("\"'([\u201c")
-    return word[:1].isupper() and word[-1].isalnum() and word.lower() not in _TITLES
+def _places(text: str, finder: HeuristicFinder, inside: Set[str]) -> list[tuple[int, int, bool]]:
+    """Where names and dates stand in a sentence, in order, and whether each is a date."""
+    found = finder.find(text)
+    dates = {(start, end) for start, end, label in found if label == "DATE"}
+    wholes = {_whole(text, start, end, inside) for start, end, label in found if label != "DATE"}
+    names = {w for w in wholes if w and all(w[1] <= a or b <= w[0] for a, b in dates)}
+    # A name within a longer one is a title's: "Holt" of "Amazon President Holt".
+    names = {w for w in names if not any(w[0] <= a and b <= w[1] for a, b in names - {w})}
+    when = {date for date in dates if _WHEN.search(text[: date[0]])}
+    return sorted((*place, place in when) for place in names | when)
+
+
+def _whole(text: str, start: int, end: int, inside: Set[str]) -> tuple[int, int] | None:
+    """The name that a found one is part of: "Amazon EC2" for Amazon, "Orion 4" for Orion.
+
+    Args:
+      inside: the first two words of names inside sentences, in lower case.
+
+    Returns:
+      Its place, or None if it cannot be told, as after a possessive and in an address.
+    """
+    end += len(_NEXT_WORDS.match(text[end:])[0])
+    while (before := _LAST_WORD.search(text[:start])) is not None:
+        word = before[1].lstrip("\"'([\u201c")
+        if not word[:1].isupper() or not word[-1].isalnum() or word.lower() in _TITLES:
+            break
+        # The first word of a sentence is capitalised anyway.
+        if before.start() == 0 and f"{word} {text[start:end].split()[0]}".lower() not in inside:
+            break
+        if word.endswith(("'s", "\u2019s")):
+            return None
+        start -= len(word) + 1
+        if word != before[1]:  # a bracket or a quotation mark comes before it
+            break
+    if _ADDRESS_BEFORE.match(text[start - 1 : start]) or _NO_END.match(text[end:]):
+        return None
+    return start, end
 
 
 def make(
@@ -199,8 +225,10 @@ def make(
       The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
     """
     documents = _some(new), _some(old)
-    finder = HeuristicFinder.fit(d.text for part in documents for d in part)
-    now, before = (_Index(part, finder) for part in documents)
+    texts = [document.text for part in documents for document in part]
+    finder = HeuristicFinder.fit(texts)
+    inside = {words.lower() for text in texts for words in _INSIDE.findall(text)}
+    now, before = (_Index(part, finder, inside) for part in documents)
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held: set[str] = set()
     seen: set[frozenset[str]] = set()
