@@ -244,7 +244,7 @@ def make(
             found = _two_wordings(pair, index, used)
             if found is None or (not is_new and _may_have_changed(pair, before, now)):
                 continue
-            tag, old_answer = _tag(pair, index, before, is_new)
+            tag, old_answer = _tag(pair, index, before)
             if not tag or len(chosen[tag]) >= limits[tag]:
                 continue
             probe, evidence = found
@@ -265,12 +265,15 @@ def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
     return len(sentences) > _COMMON or any(words & s.frame(*pair) for s in sentences)
 
 
-def _tag(pair: Pair, index: _Index, before: _Index, is_new: bool) -> tuple[str, str]:
-    """What a fact of new or of old text is an item of, and the old answer of a change."""
-    if is_new and (old_answer := _old_answer(pair, index, before)):
-        return "changed", old_answer
+def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
+    """What a fact of new or of old text is an item of ("" of none), and a change's old answer."""
     if pair in before.by_pair:
         return "kept", ""
+    old = _old_answer(pair, index, before)
+    if old and _is_the_same(old, pair[0]):
+        return "", ""
+    if old:
+        return "changed", before.labels[old]
     # If the other way round it is a change, the item is made that way.
     return ("" if _old_answer(pair[::-1], index, before) else "new"), ""
 
@@ -311,11 +314,16 @@ def _same_wording(pair: Pair, probe: _Sentence, index: _Index) -> set[str]:
     return {probe.text, *(s.text for s in alike)}
 
 
+def _is_the_same(a: str, b: str) -> bool:
+    """Whether two keys are one name or date: "2013" and "April 2013", "Boto3" and "Boto 3"."""
+    first, second = set(a.split()), set(b.split())
+    joined = {key.replace(" ", "").removesuffix("s") for key in (a, b)}
+    return first <= second or first >= second or len(joined) == 1
+
+
 def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
-    """The answer that old text gives in the words of the new sentence, or ""."""
+    """The key of the answer that old text gives in the words of the new sentence, or ""."""
     answer, about = pair
-    if pair in before.by_pair:
-        return ""
     found: list[tuple[str, str]] = []
     older = before.by_name.get(about, ())
     for sentence in now.by_pair[pair] if len(older) <= _COMMON else ():
@@ -323,9 +331,6 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
         for other in older:
             for _, _, key in other.spans:
                 if (key in other.is_date) != is_date or key == about:
-                    continue
-                words = set(key.split()), set(answer.split())
-                if words[0] <= words[1] or words[0] >= words[1]:  # "2013" for "April 2013"
                     continue
                 around = other.frame(key, about)
                 same = frame == around or (
@@ -335,7 +340,7 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
                 # What both name beside the two is no other answer.
                 if same and key not in {k for _, _, k in sentence.spans}:
                     found.append((other.date, key))
-    return before.labels[max(found)[1]] if found else ""
+    return max(found)[1] if found else ""
 
 
 def _item(

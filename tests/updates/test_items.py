@@ -173,6 +173,35 @@ def test_two_answers_may_share_a_word_and_one_may_not_be_told_more_exactly():
     assert changes("Marcol Steel", "Marcol") == set()
 
 
+@pytest.mark.parametrize(
+    ("now", "before", "tags"),
+    [
+        ("2011", "April 2011", set()),
+        ("April 2013", "2013", set()),
+        ("April 2013", "April 2013", {"kept"}),
+        ("April 2013", "April 2011", {"changed"}),
+        ("2013", "April 2011", {"changed"}),
+        ("April 2013", None, {"new"}),
+    ],
+)
+def test_a_date_told_more_or_less_exactly_is_no_change_and_not_new(now, before, tags):
+    def documents(year, day):
+        told = [
+            f"The works of Norvel at the river were opened in {day} by the mayor.",
+            f"It was in {day} that the mayor opened the works of Norvel.",
+        ]
+        others = [
+            f"The gate of {name} Park was closed in May {1990 + i} for a while."
+            for i, name in enumerate(("Bolder", "Cander", "Dorvin", "Elmar", "Fentor"))
+        ]
+        return [Document(year, f"{year}-01-01", "", "\n".join([*(told if day else ()), *others]))]
+
+    made, _ = items.make(
+        documents("2025", now), documents("2024", before), dict.fromkeys(items.TAGS, 9)
+    )
+    assert {i.tag for i in made if i.answer == now} == tags
+
+
 def test_old_facts_of_names_in_the_news_are_kept_unless_the_news_says_so_anew():
     facts = planted.facts(18)
     documents = planted.documents(facts)
