@@ -14,6 +14,7 @@ The rule sees words, not meaning: that the two sentences state one fact is likel
 
 import collections
 import dataclasses
+import itertools
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -36,6 +37,8 @@ _NAMES = 8  # in a sentence: one with more is a list
 _SHARED = 2
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _SAME_FRAME = 0.5  # of words around an answer
+_SEVERAL = 0.05  # of names with several answers at a time: less is taken for chance
+_READ = 1000  # sentences of a relation that say whether it is so
 _WORD = re.compile(r"\w+")
 _YEAR = re.compile(r"\d{4}")
 _WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
@@ -118,12 +121,22 @@ class _Sentence:
         before, after = self.text[:start].lower(), self.text[end:].lower()
         return _WORD.findall(before)[-1:], _WORD.findall(after)[:1]
 
+    @property
+    def keys(self) -> list[str]:
+        return [key for _, _, key in self.spans]
+
+    @property
+    def relation(self) -> "Relation":
+        """What it says of its names: its words without them, and how many these are."""
+        return self.frame(*self.keys), len(self.spans)
+
     def frame(self, *keys: str) -> frozenset[str]:
         """Its words without those of some spans."""
         return self.words - {word for key in keys for word in key.split()} - _EMPTY_WORDS
 
 
 Pair = tuple[str, str]  # answer, about
+Relation = tuple[frozenset[str], int]
 
 
 class _Index:
@@ -131,13 +144,16 @@ class _Index:
 
     def __init__(self, documents: Iterable[Document], finder: HeuristicFinder, inside: Set[str]):
         self._inside = inside
+        self._several: dict[tuple[Relation, int, int], bool] = {}
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
         self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
+        self.by_relation: dict[Relation, list[_Sentence]] = collections.defaultdict(list)
         self.labels: dict[str, str] = {}  # key -> as it was written first
         for document in documents:
             for text in split_sentences(document.text):
                 if (sentence := self._read(text, finder, document)) is None:
                     continue
+                self.by_relation[sentence.relation].append(sentence)
                 for _, _, key in sentence.spans:
                     self.by_name[key].append(sentence)
                 for _, _, key in sentence.spans:
@@ -168,6 +184,37 @@ class _Index:
         return _Sentence(
             text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
         )
+
+    def has_several(self, relation: Relation, answer: int, about: int) -> bool:
+        """Whether a name has several answers at a time in a relation, as a manager of two firms.
+
+        Args:
+          answer, about: which of the names in a sentence they are.
+        """
+        asked = relation, answer, about
+        if asked not in self._several:
+            answers: dict[str, set[str]] = collections.defaultdict(set)
+            for sentence in self.by_relation.get(relation, ())[:_READ]:
+                answers[sentence.keys[about]].add(sentence.keys[answer])
+            times = (
+                sorted(filter(None, (self._time_of((key, name), keys) for key in keys)))
+                for name, keys in answers.items()
+            )
+            several = sum(any(b[0] <= a[1] for a, b in itertools.pairwise(t)) for t in times)
+            self._several[asked] = several > _SEVERAL * len(answers)
+        return self._several[asked]
+
+    def _time_of(self, pair: Pair, answers: Set[str]) -> tuple[str, str] | None:
+        """The first and the last day on which a pair is stated in a wording that others have too.
+
+        Sentences with another of the `answers` do not count: they may tell of a change.
+        """
+        days = [
+            s.date
+            for s in self.by_pair.get(pair, ())
+            if len(answers.intersection(s.keys)) == 1 and len(self.by_relation[s.relation]) > 1
+        ]
+        return (min(days), max(days)) if days else None
 
 
 def _places(text: str, finder: HeuristicFinder, inside: Set[str]) -> list[tuple[int, int, bool]]:
@@ -340,7 +387,11 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
                 # What both name beside the two is no other answer.
                 if same and key not in {k for _, _, k in sentence.spans}:
                     found.append((other.date, key))
-    return max(found)[1] if found else ""
+    asked = [(s.relation, s.keys.index(answer), s.keys.index(about)) for s in now.by_pair[pair]]
+    # Neither in old nor in new text: what differs between them may have changed.
+    if not found or any(index.has_several(*a) for a in asked for index in (now, before)):
+        return ""
+    return max(found)[1]
 
 
 def _item(

@@ -68,15 +68,23 @@ def _name(rng: random.Random) -> str:
     return (rng.choice(_SYLLABLES) + rng.choice(_SYLLABLES) + rng.choice(_ENDS)).capitalize()
 
 
-def facts(each: int, seed: int = 0) -> list[Fact]:
-    """`each` facts of each kind, no two with a name in common."""
+def facts(each: int, seed: int = 0, shared: float = 0.0) -> list[Fact]:
+    """`each` facts of each kind; a fraction `shared` of the answers are other facts' too."""
     rng, used, found = random.Random(seed), set(), []
+    given: dict[str, list[str]] = {relation: [] for relation in WORDINGS}
 
     def fresh(make) -> str:
         while (name := make()) in used:
             pass
         used.add(name)
         return name
+
+    def answer(relation: str, but: str = "") -> str:
+        others = [name for name in given[relation] if name != but]
+        if shared and others and rng.random() < shared:
+            return rng.choice(others)
+        given[relation].append(fresh(answers[relation]))
+        return given[relation][-1]
 
     answers = {
         "chief": lambda: f"{rng.choice(_FIRST.split())} {_name(rng)}",
@@ -87,8 +95,8 @@ def facts(each: int, seed: int = 0) -> list[Fact]:
         for i in range(each):
             relation = tuple(WORDINGS)[i % len(WORDINGS)]
             subject = fresh(lambda: f"{_name(rng)} {rng.choice(_KINDS)}")
-            old = fresh(answers[relation]) if kind == "changed" else ""
-            found.append(Fact(kind, relation, subject, fresh(answers[relation]), old))
+            old = answer(relation) if kind == "changed" else ""
+            found.append(Fact(kind, relation, subject, answer(relation, old), old))
     return found
 
 

@@ -60,6 +60,25 @@ def test_names_with_a_word_that_is_written_small_elsewhere_are_whole():
     assert set(right(made, facts)) == set(facts)
 
 
+def test_a_new_fact_of_a_name_with_several_facts_is_no_change():
+    """A manager of two firms is one; handovers do not make two managers of a firm."""
+    facts = planted.facts(50, shared=0.2)
+    documents = planted.documents(facts)
+    handed = [
+        f"After the months at {f.subject}, {f.answer} has followed {f.old} there."
+        for f in facts
+        if f.kind == "changed"
+    ]
+    new = [d for d in documents if d.date >= "2025"]
+    new.append(Document("h", "2025-06-01", "", "\n".join(handed)))
+    old = [d for d in documents if d.date < "2025"]
+    made, _ = items.make(new, old, dict.fromkeys(items.TAGS, 500))
+    found = set(right(made, facts))
+    counts = {kind: sum(f.kind == kind for f in found) for kind in items.TAGS}
+    assert counts["new"] == 50 and counts["changed"] >= 48 and counts["kept"] >= 35
+    assert len(made) <= len(found) + 2
+
+
 def test_few_items_are_wrong_where_facts_are_told_twice():
     facts, _, made, _ = make(tellings=2)
     found = right(made, facts)
