@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ckl_jax.analysis import conditions, labels
+from ckl_jax.errors import UserError
 
 SHIP, HOLD, TOO_FEW = "ship", "do not ship", "not enough evidence"
 EXIT_CODES = {SHIP: 0, HOLD: 1, TOO_FEW: 3}
@@ -65,6 +66,7 @@ class Gate:
         hint: str,
         min_items: int = 1,
         advice: Mapping[str, str] | None = None,
+        bounds: Mapping[str, tuple[float, float]] | None = None,
     ) -> "Gate":
         """Parses "CONDITION at n >= N".
 
@@ -72,13 +74,22 @@ class Gate:
           hint: what to give, for the message.
           min_items: N where it is not given.
           advice: see the attributes.
+          bounds: {name: (lowest, highest value)} of the scores that have some.
 
         Raises:
-          UserError: it is no such condition.
+          UserError: it is no such condition, or can hold of no values within the bounds.
         """
         match = _AT.match(text)
         condition, least = (match[1], int(match[2])) if match else (text, min_items)
         parsed = conditions.parse(condition, tuple(names), hint)
+        anything = dict.fromkeys(names, (-math.inf, math.inf)) | dict(bounds or {})
+        # A condition holds of whole intervals, and so at best of one that is turned round.
+        for failure in parsed.failures({name: ends[::-1] for name, ends in anything.items()}):
+            ranges = (f"{n} is {anything[n][0]:g} to {anything[n][1]:g}" for n in failure.names())
+            raise UserError(
+                f"The condition {text!r} can never hold: {failure}, but {' and '.join(ranges)}; "
+                "give another number."
+            )
         return cls(text, parsed, max(1, least), advice or {})
 
     def too_few(self, items: Mapping[str, int]) -> list[str]:

@@ -1,5 +1,6 @@
 """Scores of an update, and the gate that decides by them whether it ships."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,12 @@ SCORES = {
     "new_text": "perplexity of held-out new text, after over before",
     "old_text": "perplexity of held-out old text, after over before",
 }
+_FRACTION, _DIFFERENCE, _RATIO = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
+_BOUNDS = {
+    **dict.fromkeys(("new", "changed", "stale", "kept"), _FRACTION),
+    **dict.fromkeys(("new_gain", "changed_gain", "kept_loss"), _DIFFERENCE),
+    **dict.fromkeys(("fuar", "new_text", "old_text"), _RATIO),
+}
 DEFAULT = "new_gain > 0 and kept_loss <= 0.05 at n >= 50"
 _HINT = f"compare {', '.join(SCORES)} with numbers, as in {DEFAULT!r}"
 _ADVICE = {
@@ -29,7 +36,7 @@ _ADVICE = {
 
 def parse(text: str) -> Gate:
     """Reads a condition on scores; see `Gate.parse`."""
-    return Gate.parse(text, SCORES, _HINT, advice=_ADVICE)
+    return Gate.parse(text, SCORES, _HINT, advice=_ADVICE, bounds=_BOUNDS)
 
 
 def scores(

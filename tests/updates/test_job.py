@@ -79,7 +79,7 @@ def done(texts, llama, tmp_path_factory):
     assert update(out, texts / "first.jsonl", "--model", str(llama), ship) == 0
     with pytest.MonkeyPatch.context() as monkeypatch:
         train_here(monkeypatch)  # the first one had a process of its own
-        assert update(out, texts / "all.jsonl", "--method=mix_review", "--ship-if=new > 1") == 1
+        assert update(out, texts / "all.jsonl", "--method=mix_review", "--ship-if=new >= 1") == 1
     return out
 
 
@@ -138,7 +138,7 @@ def test_nothing_new_is_one_sentence_and_changes_nothing(done, texts, capsys):
 def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp_path, capsys):
     out, second = tmp_path / "copy", done / "updates" / "0002"
     shutil.copytree(done, out)
-    same = ("--method=mix_review", "--ship-if=new > 1")
+    same = ("--method=mix_review", "--ship-if=new >= 1")
     assert update(out, texts / "all.jsonl", *same) == 3  # it would end as before
     told = capsys.readouterr().out
     assert f"but what {out}/updates/0002 was trained on with these settings" in told
@@ -158,7 +158,7 @@ def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp
 @pytest.mark.usefixtures("in_this_process")
 def test_since_holds_until_an_update_is_in_use(texts, llama, tmp_path, capsys):
     out, since = tmp_path / "out", "--since=2025-01-01"
-    assert update(out, texts / "all.jsonl", "--model", str(llama), since, "--ship-if=new > 1") == 1
+    assert update(out, texts / "all.jsonl", "--model", str(llama), since, "--ship-if=new >= 1") == 1
     capsys.readouterr()
     assert update(out, texts / "all.jsonl", "--dry-run") == 0
     said = capsys.readouterr().out
@@ -441,6 +441,7 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--method=vanilla", "--adapter"], "vanilla adds no adapters"),
         (["--model=LLAMA", "--method=k_adapter_k2"], "k_adapter_k2 trains a side network"),
         (["--model=LLAMA", "--ship-if=newest > 1"], "names 'newest'"),
+        (["--model=LLAMA", "--ship-if=new > 7"], "can never hold: new > 7, but new is 0 to 1;"),
         (["--model=LLAMA", "--since=May"], "--since 'May' is not a day"),
         (["--model=LLAMA", "--length=257"], "--length 257 is more than the 256 positions"),
         (["--model=LLAMA", "--learning-rate=-1"], "--learning-rate is -1.0; give a number above"),

@@ -32,6 +32,15 @@ def test_what_is_no_condition_is_one_sentence(text):
         scores.parse(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["new > 7", "new > 1", "kept < 0", "kept_loss > 1", "fuar < 0", "2 < new_gain < 3"]
+)
+def test_what_can_never_hold_is_refused(text):
+    with pytest.raises(UserError, match=r"can never hold: .* is -?[01] to "):
+        scores.parse(text)
+    scores.parse(f"{text} or kept >= 1 and kept_loss >= 1")
+
+
 def test_scores_by_hand():
     tags = ["new"] * 4 + ["changed"] * 2 + ["kept"] * 4
     right = np.array([[0, 0, 0, 1, 0, 0, 1, 1, 1, 1], [1, 1, 0, 1, 1, 0, 1, 1, 0, 1]], bool)
