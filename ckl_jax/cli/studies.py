@@ -98,8 +98,8 @@ def update(
 ) -> int | tuple[int, dict[str, Any]]:
     """Update your own model on new text, and report what it learned, updated and forgot.
 
-    Exit code 0: it may ship, and is current; 1: it should not; 3: not enough evidence; 2: bad
-    input.
+    Exit code 0: it may ship, and is current; 1: it should not; 3: not enough evidence, or nothing
+    to learn; 2: bad input.
 
     Args:
       dry_run: Read the text, print what would be trained, and stop.
@@ -115,8 +115,9 @@ def update(
         return 0
     with ProgressLine() as progress:
         if dry_run:
-            print(printable("\n".join(job.describe(settings, progress))))
-            return 0
+            code, plan = job.describe(settings, progress)
+            print(printable("\n".join(plan)))
+            return code
         if review:
             return job.review(settings, progress)
         if watch is not None:

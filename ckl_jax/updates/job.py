@@ -100,15 +100,15 @@ def watch(
     watching.watch(place, seconds, lambda: update(settings, progress, say), say, sleep)
 
 
-def describe(settings: Update, progress: Progress) -> list[str]:
-    """The plan of an update as lines of text; writes nothing."""
+def describe(settings: Update, progress: Progress) -> tuple[int, list[str]]:
+    """The plan of an update as lines, and 0; or 3 and why nothing is to learn. Writes nothing."""
     run = _Run(settings, _open(settings), progress, print)
     with tempfile.TemporaryDirectory() as scratch:
         run.folder = Path(scratch)
         try:
             run.read()
         except _NothingNew as e:
-            return [str(e)]
+            return gate.EXIT_CODES[gate.TOO_FEW], [str(e)]
         run.make_items()
         probed = read_items(run.folder)
         plan = run.plan()
@@ -116,7 +116,7 @@ def describe(settings: Update, progress: Progress) -> list[str]:
     tokens = plan.epochs * plan.tokens
     seconds = 6 * tokens * size / training.speed()
     shown = (next((i for i in probed if i.tag == tag), None) for tag in items.TAGS)
-    return [
+    return 0, [
         *(f"  {i.tag}, such as: {i.question} ({i.answer})" for i in shown if i),
         f"{run.model}: {size:,} parameters.",
         f"Training by {settings.method} ({plan.gin_files[1]}): rows of {plan.length} tokens, "

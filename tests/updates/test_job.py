@@ -422,6 +422,15 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("more", [["--dry-run"]])
+def test_too_little_text_is_said_and_leaves_nothing(llama, tmp_path, more, capsys):
+    (tmp_path / "text.txt").write_text("Too little was said of Oz.\n")
+    out = tmp_path / "out"
+    assert update(out, tmp_path / "text.txt", "--model", str(llama), *more) == 3
+    assert "Nothing to learn in" in capsys.readouterr().out
+    assert not out.exists()
+
+
 def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys):
     out, other = tmp_path / "updates", tmp_path / "other"
     shutil.copytree(llama, other)
