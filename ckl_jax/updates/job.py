@@ -139,7 +139,10 @@ def _locked(settings: Update, progress: Progress, say) -> Iterator["_Run"]:
         lock.acquire(registry.root, "updated", "--out")
         if (registry.begin(), registry.current) != (run.folder, run.base):
             run = _Run(settings, registry, progress, say)  # another process has ended one since
-        yield run
+        try:
+            yield run
+        finally:
+            registry.discard()
 
 
 def _open(settings: Update) -> Registry:
@@ -353,6 +356,8 @@ class _Run:
             f"{self.settings.since and f' than {self.settings.since}'}."
         )
         self._refuse_again(known)
+        has_older = counts.older or self.learned
+        training.require_earlier_text(self.settings.method, self.masked, has_older)
         known.save(self.folder / "sentences.npy")
 
     def _refuse_again(self, known: new_text.Sentences) -> None:
@@ -497,12 +502,7 @@ class _Run:
         if not training.make_rows("new", self.folder / "new.jsonl", *arguments):
             raise UserError(f"{self.folder}: no text is left to train on but held-out sentences.")
         replay = training.make_rows("old", self.folder / "replay.jsonl", *arguments)
-        if not replay and training.reads_earlier_text(self.settings.method, self.masked):
-            raise UserError(
-                f"--method {self.settings.method} reviews text of before the update, and there is "
-                f"none: no update is in use. Remove {self.folder} and give --since DATE, so that "
-                "documents before it are the earlier text, or another method, such as vanilla."
-            )
+        training.require_earlier_text(self.settings.method, self.masked, replay)
         self._say(
             f"Training by {self.settings.method}: rows of {plan.length} tokens, "
             f"{plan.batch_size} a step, {plan.epochs} passes, rate {plan.learning_rate:g}."

@@ -6,6 +6,7 @@ DIR/updates/0001/         one update; verdict.json ends it, and shipping exists 
 DIR/updates/0001/model/   the model, in Hugging Face's format
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.errors import UserError
+from ckl_jax.parallel.processes import LOCK
 from ckl_jax.updates.records import read
 
 _NAME = re.compile(r"\d{4}")
@@ -63,6 +65,19 @@ class Registry:
         if self._begins_with is not None:
             record = {"format": _FORMAT, "model": self._begins_with}
             files.write_json(self.root / "registry.json", record)
+
+    def discard(self) -> None:
+        """Removes a registry of which nothing has come: no update has read its documents."""
+        folders = self._folders()
+        if self.updates() or any((folder / "sentences.npy").exists() for folder in folders):
+            return
+        for folder in folders:
+            shutil.rmtree(folder)
+        for name in ("registry.json", LOCK):
+            (self.root / name).unlink(missing_ok=True)
+        for folder in (self.root / "updates", self.root):
+            with contextlib.suppress(OSError):  # it holds files of others
+                folder.rmdir()
 
     @property
     def model(self) -> str:

@@ -76,10 +76,15 @@ def require_exportable(method: str, masked: bool, adapter: bool = False) -> None
         raise UserError(f"--adapter: the method {method} adds no adapters; choose lora.")
 
 
-def reads_earlier_text(method: str, masked: bool) -> bool:
-    """Whether a method cannot do without text of before the update."""
+def require_earlier_text(method: str, masked: bool, text: object) -> None:
+    """Raises `UserError` if a method cannot do without text of before the update, and none is."""
     made = _made(method, masked)
-    return made.mixture is not None or made.reads_earlier_data
+    if not text and (made.mixture is not None or made.reads_earlier_data):
+        raise UserError(
+            f"--method {method} reviews text of before the update, and there is none: no update is "
+            "in use. Give --since DATE, so that documents before it are the earlier text, or "
+            "another method, such as vanilla."
+        )
 
 
 def _made(method: str, masked: bool) -> Method:

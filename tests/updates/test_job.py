@@ -187,7 +187,7 @@ def test_a_method_that_reviews_needs_earlier_text(texts, llama, tmp_path, capsys
     argv = (texts / "first.jsonl", "--model", str(llama), since, method, "--max-items=8")
     assert update(tmp_path / "out", *argv) == 2
     assert "--method mix_review reviews text of before the update" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "updates" / "0001" / "train").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -422,7 +422,7 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("more", [["--dry-run"]])
+@pytest.mark.parametrize("more", [["--dry-run"], [], ["--review"]])
 def test_too_little_text_is_said_and_leaves_nothing(llama, tmp_path, more, capsys):
     (tmp_path / "text.txt").write_text("Too little was said of Oz.\n")
     out = tmp_path / "out"
@@ -436,6 +436,7 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
     shutil.copytree(llama, other)
     (tmp_path / "no_text.jsonl").write_text('{"text": 3}\n')
     assert update(out, tmp_path / "no_text.jsonl", "--model", str(llama)) == 2
+    assert not out.exists()
     assert update(out, texts / "all.jsonl", "--model", str(other), "--length", "9999") == 2
     assert "--length 9999 is more than" in capsys.readouterr().err
 
