@@ -23,6 +23,13 @@ def bundled_files(root: Path | None = None) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*.gin"))
 
 
+def bundled_methods() -> list[str]:
+    """Returns the names of methods, those of `methods/NAME.gin`, sorted."""
+    names = (path.stem for path in (BUNDLED / "methods").glob("*.gin"))
+    # What a decoder's job binds otherwise, and that of a model without a base.
+    return sorted(name for name in names if not name.startswith(("gpt2_", "initial")))
+
+
 def search_folders(search_paths: Iterable[str], gin_files: Iterable[str] = ()) -> list[Path]:
     """Returns where names of gin files are looked up, in order.
 

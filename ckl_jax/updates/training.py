@@ -12,18 +12,18 @@ import jax
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.safetensors_files import open_safetensors
 from ckl_jax.config import gin_config
+from ckl_jax.config.gin_files import BUNDLED, bundled_methods
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.tasks.prepare import describe, encoded, make_task
 from ckl_jax.data.text.spans import has_sentinel, masked_rows
 from ckl_jax.data.text.taggers import HeuristicFinder
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.methods.method import Method
 from ckl_jax.train.studies import check_settings, gin_statements, refuse_own
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.updates.new_text import read
 
-_GIN = Path(__file__).parents[1] / "gin_configs"
 REPLAYED = 20_000  # documents of older text, evenly spread
 # Parameters up to which a rate holds, of updates of all parameters; added ones take more.
 _RATES = ((5e7, 1e-3), (5e8, 2e-4), (2e9, 5e-5), (float("inf"), 2e-5))
@@ -55,13 +55,10 @@ def gin_files(method: str, masked: bool) -> tuple[str, ...]:
       UserError: there is no such method.
     """
     job = "jobs/ckl_train.gin" if masked else "jobs/temporalwiki_train.gin"
-    known = {p.stem for p in (_GIN / "methods").glob("*.gin")}
-    names = (method,) if masked else (f"gpt2_{method}", method)
-    for name in names:
-        if name in known and method != "initial":
-            return job, f"methods/{name}.gin"
-    usable = sorted(name for name in known if not name.startswith(("gpt2_", "initial")))
-    raise UserError(f"--method {method}: there are {', '.join(usable)}.{nearest(method, usable)}")
+    refuse_unknown(method, bundled_methods(), f"--method {method}: there are")
+    of_decoder = f"methods/gpt2_{method}.gin"
+    own = not masked and (BUNDLED / of_decoder).exists()
+    return job, of_decoder if own else f"methods/{method}.gin"
 
 
 def require_exportable(method: str, masked: bool, adapter: bool = False) -> None:

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.options import SomeNames
+from ckl_jax.papers.ckl import methods
 from ckl_jax.papers.ckl.imported import LENGTHS, T5, Imported
-from ckl_jax.papers.ckl.methods import PAPER, expand
+from ckl_jax.papers.ckl.methods import PAPER
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
 from ckl_jax.world.ckl import check_data_dir, check_world
@@ -47,7 +48,7 @@ class Demo(studies.StudySettings):
         model is trained from it.
       methods: Methods to compare, by default the paper's, or vanilla, mix_review and lora with
         the size tiny; "all" stands for the paper's, "newer" for replay, lora_mix_review, ewc, lwf
-        and ema.
+        and ema; and gin files of your own methods, such as ckl_mine.gin.
     """
 
     out: str | None = None
@@ -63,7 +64,9 @@ class Demo(studies.StudySettings):
         suffix = "" if self.source == "simulated" else f"-{self.source}"
         self._set(out=self.out or f"runs/demo{suffix}")
         self._set(world=self.world or VARIANTS[0])
-        self._set(methods=expand(self.methods or (_TRIAL if self.size == "tiny" else PAPER)))
+        self._set(
+            methods=methods.expand(self.methods or (_TRIAL if self.size == "tiny" else PAPER))
+        )
         checks.require_choice(SOURCES, **{"--source": self.source})
         check_data_dir(self.source, self.data)
 
@@ -144,7 +147,8 @@ def training(demo: Demo, name: str) -> Training:
     own = LENGTHS if demo.model else ()
     if demo.size == "tiny":
         own += _TINY + (_TINY_INITIAL if name == INITIAL else ())
-    return Training.of(name, demo.root / name, files, macros, [*own, *demo.bindings])
+    folder = methods.folder(name)
+    return Training.of(folder, demo.root / folder, files, macros, [*own, *demo.bindings])
 
 
 def _gin_files(demo: Demo, name: str) -> list[str]:
@@ -153,7 +157,8 @@ def _gin_files(demo: Demo, name: str) -> list[str]:
     facts = [f"data/{demo.source}.gin"] if demo.source != "simulated" else []
     size = [f"{demo.size}.gin"] if demo.size not in ("tiny", "small") else []
     model = [demo.imported.gin_file] if demo.imported else []
-    return [f"ckl_{name}.gin", *size, *legacy, *facts, *model]
+    job = ("ckl_initial.gin",) if name == INITIAL else methods.job_files(name)
+    return [*job, *size, *legacy, *facts, *model]
 
 
 def _macros(demo: Demo, name: str) -> dict[str, Any]:

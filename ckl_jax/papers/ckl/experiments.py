@@ -22,7 +22,7 @@ from ckl_jax.papers.ckl import cost, gpt2, results
 from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, find_file
 from ckl_jax.papers.ckl.imported import GPT2, T5
-from ckl_jax.papers.ckl.methods import METHODS
+from ckl_jax.papers.ckl.methods import METHODS, in_order
 from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, KILT, Experiment, find
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.ckl.trainings import refuse_own, trainings
@@ -102,7 +102,8 @@ def _is_older(name: str, before: Any, now: Any) -> bool:
 
 def _check(name: str, experiment: Experiment, running: Running) -> None:
     """Refuses settings that would fail after hours, before anything is written."""
-    known = [m for m in METHODS if any(s.is_swept or s.cells_of(m) for s in experiment.scenarios)]
+    every = in_order([*METHODS, *running.methods])
+    known = [m for m in every if any(s.is_swept or s.cells_of(m) for s in experiment.scenarios)]
     if unknown := [method for method in running.methods if method not in known]:
         raise UserError(
             f"{name} has no cells of --methods {','.join(unknown)}; it has those of "

@@ -2,8 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from ckl_jax import checks
+from ckl_jax.analysis import labels
+from ckl_jax.config import gin_files
+from ckl_jax.errors import UserError
 
 PAPER = ("vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular")
 NEWER = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # only run if --methods names them
@@ -36,9 +40,35 @@ STRENGTHS = {
 def expand(names: Sequence[str]) -> tuple[str, ...]:
     """The methods that `--methods` names: "all" stands for the paper's, "newer" for the others.
 
+    A name is that of a bundled file `methods/NAME.gin`, or the path of a gin file of one's own.
+
     Raises:
-      UserError: a name is no method's.
+      UserError: a name is no method's, there is no such file, or two would share a folder.
     """
-    named = [name for word in names for name in _WORDS.get(word, (word,))]
-    checks.require_names(METHODS, **{"--methods": tuple(dict.fromkeys(named))})
-    return tuple(dict.fromkeys(named))
+    named = list(dict.fromkeys(name for word in names for name in _WORDS.get(word, (word,))))
+    own = [name for name in named if name.endswith(".gin")]
+    for name in own:
+        gin_files.find(name, gin_files.search_folders((), [name]))
+    bundled = dict.fromkeys((*METHODS, *gin_files.bundled_methods(), *own))
+    checks.require_names(bundled, **{"--methods": tuple(named)})
+    for i, name in enumerate(named):
+        if folder(name) in map(folder, named[:i]):
+            raise UserError(f"--methods has {name!r} and another of its name; rename the file.")
+    return tuple(named)
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Methods in the order of the tables; one's own come last."""
+    return sorted(dict.fromkeys(names), key=lambda m: (*METHODS, m).index(m))
+
+
+def folder(method: str) -> str:
+    """The name of a method's run: my_lora of ckl_my_lora.gin."""
+    return labels.method_key(Path(method).stem) if method.endswith(".gin") else method
+
+
+def job_files(method: str) -> tuple[str, ...]:
+    """The gin files that train by a method on the simulated world."""
+    if method.endswith(".gin"):
+        return (method,)
+    return ("jobs/ckl_train.gin", f"methods/{method}.gin", "data/ckl_world.gin")

@@ -80,7 +80,7 @@ def _folders(scenario: Scenario, running: Running) -> list[Path]:
 def _shown(scenario: Scenario, running: Running) -> list[Cell]:
     """The requested cells, and those trained by an earlier start."""
     chosen = running.chosen(scenario)
-    every = dataclasses.replace(running, methods=METHODS).chosen(scenario)
+    every = dataclasses.replace(running, methods=(*METHODS, *running.methods)).chosen(scenario)
     return [c for c in every if c in chosen or _trained(scenario, c, running)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ckl_jax.errors import refuse_unknown
 from ckl_jax.papers.ckl.analysis import published_ckl
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS
-from ckl_jax.papers.ckl.methods import PAPER, STRENGTHS
+from ckl_jax.papers.ckl.methods import PAPER, STRENGTHS, folder
 
 INITIAL = "initial"
 KILT = "kilt"  # the table, and the folder of its files
@@ -86,11 +86,11 @@ class Experiment:
 
 
 def _every(methods: Sequence[str]) -> tuple[Cell, ...]:
-    return tuple(Cell(method, method) for method in methods)
+    return tuple(Cell(folder(method), method) for method in methods)
 
 
 def _at(method: str, *rates: float) -> tuple[Cell, ...]:
-    return tuple(Cell(f"{method}-{rate:g}", method, rate) for rate in rates)
+    return tuple(Cell(f"{folder(method)}-{rate:g}", method, rate) for rate in rates)
 
 
 def sweep(method: str, rates: Sequence[float], strengths: bool) -> Iterator[Cell]:

@@ -9,7 +9,7 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.options import Floats, SomeNames
 from ckl_jax.papers.ckl.imported import Imported
-from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
+from ckl_jax.papers.ckl.methods import PAPER, expand, in_order
 from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, Cell, Scenario, sweep
 from ckl_jax.train.studies import Experiments, StudySettings
 from ckl_jax.world.facts import SOURCES
@@ -32,7 +32,8 @@ class Running(StudySettings):
         (docs/real_facts.md).
       model: Folder of `ckl import-hf`: its model and vocabulary in place of the size's.
       methods: Rows of the table, by default the paper's; "all" stands for these, "newer" for
-        replay, lora_mix_review, ewc, lwf and ema.
+        replay, lora_mix_review, ewc, lwf and ema; and gin files of your own methods, such as
+        ckl_mine.gin.
       rates: Learning rates of ckl/pareto; by default an eighth, a quarter, a half and all of the
         usual one.
       strengths: Try several strengths of each method that has one in ckl/pareto, at each rate.
@@ -144,7 +145,7 @@ class Running(StudySettings):
             return list(scenario.cells)
         before = [c for c in scenario.cells if c.name == INITIAL]
         # In the order of the table, whatever that of --methods is.
-        return before + [c for m in METHODS if m in self.methods for c in scenario.cells_of(m)]
+        return before + [c for m in in_order(self.methods) for c in scenario.cells_of(m)]
 
     @property
     def swept_rates(self) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ckl_jax.papers.ckl import gpt2, scenarios
 from ckl_jax.papers.ckl.imported import LENGTHS
+from ckl_jax.papers.ckl.methods import job_files
 from ckl_jax.papers.ckl.scenarios import INITIAL, OVERLAYS, Cell, Experiment, Scenario
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.train import studies
@@ -81,7 +82,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
     full = ["ckl_full.gin"] if running.is_full else []
     world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
     # Later files overlay earlier ones.
-    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_made(running)]
+    files = [*job_files(cell.method), *full, scenario.overlay, *world, *_made(running)]
     name, folder = f"{scenario.name} {cell.name}", running.folder(scenario, cell)
     # The Initial model's own training, where there is one, evaluates it on the probes of a sweep.
     bindings += ["train.train.eval_first = False"] * (scenario.is_swept and not running.is_full)

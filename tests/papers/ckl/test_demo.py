@@ -110,6 +110,9 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "--seed is -1; give 0 or more" in refused("demo", "--seed=-1")
     assert "--jobs is -2; give 0 or more" in refused("demo", "--jobs=-2")
     assert "Did you mean 'lora'?" in refused("demo", "--methods=vanilla, lara")
+    assert "There is no gin file 'mine.gin'" in refused("demo", "--methods=mine.gin")
+    same = refused("demo", "--methods=lora,ckl_lora.gin")
+    assert "--methods has 'ckl_lora.gin' and another of its name" in same
     assert "--methods is ' ,' and names none" in refused("demo", "--methods= ,")
     assert "--gin.EPOCHS is -1; give 1 or more" in refused("demo", "--gin=EPOCHS=-1")
     assert "Did you mean 'EPOCHS'?" in refused("demo", "--gin=EPOCH=1")

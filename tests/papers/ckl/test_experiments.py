@@ -26,6 +26,7 @@ from ckl_jax.world.render import articles, pages
 from ckl_jax.world.timeline import make_world
 from tests.helpers import TINY, TINY_GPT2, random_params
 from tests.papers.ckl.test_experiment_files import MODEL_GIN
+from tests.tiny import ROOT
 
 TABLES = ("ckl/table2", "ckl/table3", "ckl/table7")  # the others are made of the same cells
 CELLS = [
@@ -90,6 +91,19 @@ def test_all_stands_for_the_papers_methods(tmp_path):
 
     assert chosen("all") == chosen() == list(PAPER)
     assert chosen("replay", "all") == [*PAPER, "replay"] and chosen("newer") == list(NEWER)
+    # A method of the package needs no more than its gin file to be named.
+    assert chosen("sparse", "lora") == ["lora", "sparse"]
+
+
+@pytest.mark.parametrize("name", ["ckl/table2", "ckl/pareto"])
+def test_a_users_own_gin_file_is_a_method(name, tmp_path):
+    own = str(ROOT / "examples" / "ia3_method" / "ckl_ia3.gin")
+    running = job.Running(out=str(tmp_path), size="tiny", methods=(own, "vanilla"), rates=(0.5,))
+    found = job.trainings(job.find(name), running)[1:]
+    assert {t.folder.name.partition("-")[0] for t in found} == {"vanilla", "ia3"}
+    (mine,) = (t for t in found if t.folder.name.startswith("ia3"))
+    assert f"--gin_file={own}" in mine.command
+    assert Demo(methods=(own,)).methods == (own,)
 
 
 def test_a_sweep_has_a_cell_for_each_rate_and_strength(tmp_path):
