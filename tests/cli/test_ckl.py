@@ -144,6 +144,10 @@ def test_completion(shell, capsys):
     (spec,) = (line for line in out.splitlines() if line.startswith("COMPLETION_SPEC = "))
     # The script takes each line of a description for a choice.
     assert r"\n" not in spec and "'disjoint'" in spec and "'None'" not in spec
+    # Settings for Python alone, which the command line refuses.
+    for hidden in ("--bos", "--shard-bytes", "--no-near-duplicates"):
+        assert f"'{hidden}'" not in spec
+    assert "'--no-bos'" in spec
 
 
 def test_modules_of_the_user_are_imported(tmp_path, monkeypatch, capsys):

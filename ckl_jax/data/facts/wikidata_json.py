@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tyro.conf import Suppress
+from tyro.conf import Fixed, Suppress
 
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.data.facts.offices import within
@@ -82,7 +82,7 @@ class FactRules:
     """
 
     language: str = "en"
-    site: Suppress[str] = "enwiki"
+    site: Suppress[Fixed[str]] = "enwiki"
     deprecated: bool = False
     qualifiers: bool = False
     references: bool = False

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Annotated, Literal
 
-from tyro.conf import Suppress, arg
+from tyro.conf import Fixed, Suppress, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from ckl_jax import checks
@@ -52,7 +52,7 @@ class Scoring:
       trusted: Modules of yours that the run's gin file may import; all is any.
     """
 
-    bos: Suppress[bool | None] = None
+    bos: Suppress[Fixed[bool | None]] = None
     conditional_score: Annotated[bool, arg(name="conditional")] = False
     target: Literal[*TARGETS] = TARGETS[0]
     pll_metric: Literal[*SCHEMES] = SCHEMES[0]
@@ -111,7 +111,7 @@ class Stream(StudySettings):
     experiences: int = 5
     epochs: int = 6
     initial_epochs: int = 20
-    jobs: Annotated[int, Suppress] = 1
+    jobs: Suppress[Fixed[int]] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()

