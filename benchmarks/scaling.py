@@ -114,7 +114,7 @@ def compile_here(case: dict) -> dict:
     topology.no_devices(case["slice"])
     mode = MODES["precompile"]
     names, bindings = gin_of(case)
-    return gin_config.run(
+    return gin_config.run_job(
         mode.entry,
         files=names,
         bindings=bindings,

@@ -170,8 +170,8 @@ class Run(Model):
         self.plot = Plots(self.path)
 
     @functools.cached_property
-    def _run(self) -> probe_rows.Run:
-        return probe_rows.Run.open(self.path)
+    def _run(self) -> probe_rows.ProbedRun:
+        return probe_rows.ProbedRun.open(self.path)
 
     @property
     def steps(self) -> tuple[int, ...]:

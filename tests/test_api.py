@@ -332,7 +332,7 @@ def test_an_update_from_a_notebook(llama, tmp_path):
 def test_training_is_called_by_the_name_of_its_package(monkeypatch):
 
     called = []
-    monkeypatch.setattr("ckl_jax.cli.t5x.run", called.append)
+    monkeypatch.setattr("ckl_jax.cli.t5x.run_words", called.append)
     run = ckl.train("ckl_lora.gin", MODEL_DIR="runs/mine", EPOCHS=np.int64(2))
     assert repr(run) == "Run('runs/mine', not probed, not finished)"
     words = ["train", "--gin_file=ckl_lora.gin", "--gin.MODEL_DIR='runs/mine'", "--gin.EPOCHS=2"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.rows import Run, Scored, added_to_initial, base_of, initial_scores
+from ckl_jax.analysis.rows import ProbedRun, Scored, added_to_initial, base_of, initial_scores
 from ckl_jax.errors import UserError
 from ckl_jax.files import checkpoint_digest
 
@@ -19,8 +19,8 @@ class Base:
 
     folder: Path  # its MODEL_DIR, where it was or is
     step: str  # name of its checkpoint, "" for the newest
-    source: Run | None  # its run, if that was probed and is still there
-    user: Run  # the run that started from it; the base itself, for a base that is given
+    source: ProbedRun | None  # its run, if that was probed and is still there
+    user: ProbedRun  # the run that started from it; the base itself, for a base that is given
 
     @property
     def path(self) -> Path:
@@ -86,7 +86,7 @@ def _alike(a: Scored, b: Scored) -> bool | None:
     return None
 
 
-def stand_in_note(run: Run) -> list[str]:
+def stand_in_note(run: ProbedRun) -> list[str]:
     """What to say where `initial_scores` of a run are not of its base alone."""
     if (added := added_to_initial(run)) == 0:
         return []
@@ -97,7 +97,7 @@ def stand_in_note(run: Run) -> list[str]:
     ]
 
 
-def notes_on(runs: Sequence[Run], base: Base) -> list[str]:
+def notes_on(runs: Sequence[ProbedRun], base: Base) -> list[str]:
     """What to say of runs that have no more in common with `base` than the name of its folder."""
     return [
         f"{labels.run_label(run.name)} ({run.path}) says that it started from {found.path}, which "
@@ -111,7 +111,7 @@ def notes_on(runs: Sequence[Run], base: Base) -> list[str]:
     ]
 
 
-def bases_of(run: Run) -> list[Base]:
+def bases_of(run: ProbedRun) -> list[Base]:
     """The models that a run was updated from, nearest first; empty if unknown or none."""
     found: list[Base] = []
     # Guards against summaries that name each other.
@@ -131,7 +131,7 @@ def bases_of(run: Run) -> list[Base]:
     return found
 
 
-def common_base(runs: Sequence[Run], initial: Run | None) -> Base | None:
+def common_base(runs: Sequence[ProbedRun], initial: ProbedRun | None) -> Base | None:
     """The nearest common base model of all `runs`; None if no run records its base.
 
     Args:

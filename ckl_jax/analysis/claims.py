@@ -221,7 +221,7 @@ _NOTE = (
 _HEADERS = ("Claim", "In the paper", "Ours", "95 % interval", "Holds", "Would decide", "Command")
 
 
-def write(
+def write_claims(
     kinds: Sequence[Kind], folders: Sequence[str | Path], out: str | Path, samples: int = SAMPLES
 ) -> Path:
     """Writes claims.html, .md and .json over folders of several seeds, and prints the tables.

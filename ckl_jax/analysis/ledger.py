@@ -25,7 +25,7 @@ import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.bases import bases_of, stand_in_note
-from ckl_jax.analysis.rows import Run, Scored, base_of, in_order, initial_scores
+from ckl_jax.analysis.rows import ProbedRun, Scored, base_of, in_order, initial_scores
 from ckl_jax.analysis.sections import Section
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.errors import UserError, refuse_unknown
@@ -117,13 +117,13 @@ def describe(
     if state is not None:
         state = state.replace("_", " ").replace("-", " ")
         refuse_unknown(state, STATES, f"No state {state!r}; choose from")
-    run = Run.open(run_dir)
+    run = ProbedRun.open(run_dir)
     # Its last evaluation: that of the finished model.
-    given = Run.open(initial).last if initial else None
+    given = ProbedRun.open(initial).last if initial else None
     before = given or _initial(run)
     if diff is None:
         return "\n".join([*_timeline(run, before), *_facts(run, before, state, limit)])
-    other = Run.open(diff)
+    other = ProbedRun.open(diff)
     base = base_of(run)
     is_base = base is not None and base.path.resolve() == other.path.resolve()
     # Comparing a run with its own base needs one Initial model for both.
@@ -140,8 +140,8 @@ def rows(run_dir: str | Path, initial: str | Path | None = None) -> list[dict[st
     Raises:
       UserError: see `describe`; or the two share no probe.
     """
-    run = Run.open(run_dir)
-    before = Run.open(initial).last if initial else _initial(run)
+    run = ProbedRun.open(run_dir)
+    before = ProbedRun.open(initial).last if initial else _initial(run)
     found = [
         {**row, "probe": name, "state": STATES[state], "before": earlier["predictions"][0]}
         for name, now in run.last.items()
@@ -155,7 +155,7 @@ def rows(run_dir: str | Path, initial: str | Path | None = None) -> list[dict[st
     return found
 
 
-def _initial(run: Run) -> dict[str, Scored]:
+def _initial(run: ProbedRun) -> dict[str, Scored]:
     scores = initial_scores(run)
     if scores is None:
         raise UserError(
@@ -167,7 +167,7 @@ def _initial(run: Run) -> dict[str, Scored]:
     return scores
 
 
-def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
+def _timeline(run: ProbedRun, before: Mapping[str, Scored]) -> list[str]:
     tables: dict[str, list] = {}
     for step in run.steps:
         for probe, now in run.at(step).items():
@@ -185,7 +185,7 @@ def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
     return lines
 
 
-def _facts(run: Run, before, state: str | None, limit: int) -> list[str]:
+def _facts(run: ProbedRun, before, state: str | None, limit: int) -> list[str]:
     lines = []
     for probe in (p for p in in_order(run.last) if p in before):
         now, then = run.last[probe], before[probe]
@@ -217,7 +217,9 @@ def _taken_in_turn(chosen: Sequence[int], states: np.ndarray) -> list[int]:
     return [i for _, _, i in sorted(turns)]
 
 
-def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) -> list[str]:
+def _compare(
+    run: ProbedRun, other: ProbedRun, before, then, state: str | None, limit: int
+) -> list[str]:
     """Each run's facts are relative to its own Initial model: `before` and `then`."""
     lines = [f"A = {run.path}", f"B = {other.path}", *_two_bases(run, other, before is then)]
     # Both runs and both Initial models must have answered a probe.
@@ -249,7 +251,7 @@ def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) 
     return lines
 
 
-def _two_bases(run: Run, other: Run, given: bool) -> list[str]:
+def _two_bases(run: ProbedRun, other: ProbedRun, given: bool) -> list[str]:
     chains = [bases_of(r)[:1] for r in (run, other)]
     # Nothing to explain if both were compared with the same model.
     if given or not all(chains) or chains[0][0].is_same(chains[1][0]):

@@ -256,7 +256,7 @@ def _without_collector() -> Iterator[None]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class ProbedRun:
     """A MODEL_DIR with probe rows.
 
     Attributes:
@@ -281,7 +281,7 @@ class Run:
         return {n: x for n, x in scores.items() if isinstance(x, (int, float))}
 
     @classmethod
-    def open(cls, path: str | os.PathLike) -> "Run":
+    def open(cls, path: str | os.PathLike) -> "ProbedRun":
         """Finds the rows of a run without reading them.
 
         Raises:
@@ -457,7 +457,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def base_of(run: Run) -> Run | None:
+def base_of(run: ProbedRun) -> ProbedRun | None:
     """The run from which `run` started, if that is known and was probed."""
     base = run.base_checkpoint
     if not base:
@@ -469,11 +469,11 @@ def base_of(run: Run) -> Run | None:
     moved = () if recorded.exists() or not _may_be_base(run, beside) else (beside,)
     for folder in (recorded, recorded / EVAL, *moved):
         if (folder / "probes").is_dir() and folder.resolve() != run.path.resolve():
-            return Run.open(folder)
+            return ProbedRun.open(folder)
     return None
 
 
-def _may_be_base(run: Run, folder: Path) -> bool:
+def _may_be_base(run: ProbedRun, folder: Path) -> bool:
     """Whether a folder has the checkpoint that the run started from, or nothing to know it by."""
     digest = run.summary.get("base_digest")
     held = {files.checkpoint_digest(path) for path in folder.glob("checkpoint_*")} - {None}
@@ -489,7 +489,7 @@ def training_flops(summary: Mapping[str, Any]) -> int | None:
     return None if per_step is None or steps is None else per_step * steps
 
 
-def initial_scores(run: Run) -> dict[str, Scored] | None:
+def initial_scores(run: ProbedRun) -> dict[str, Scored] | None:
     """Answers of the run's base model: the base's own rows, else the run's of step 0.
 
     The base's come first because parameters that a method adds may answer differently from the
@@ -499,7 +499,7 @@ def initial_scores(run: Run) -> dict[str, Scored] | None:
     return _base_scores(run) or (run.at(0) if 0 in run.files else None)
 
 
-def added_to_initial(run: Run) -> int | None:
+def added_to_initial(run: ProbedRun) -> int | None:
     """How many parameters the method added to the model that `initial_scores` are of.
 
     None is unknown: it is recorded when the run has finished.
@@ -509,7 +509,7 @@ def added_to_initial(run: Run) -> int | None:
     return run.summary.get("added_parameters", 0) if run.summary else None
 
 
-def _base_scores(run: Run) -> dict[str, Scored] | None:
+def _base_scores(run: ProbedRun) -> dict[str, Scored] | None:
     if (base := base_of(run)) is None:
         return None
     name = Path(run.base_checkpoint).name

@@ -11,7 +11,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.bases import Base, common_base, notes_on, stand_in_note
 from ckl_jax.analysis.ledger import fact_states
-from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
+from ckl_jax.analysis.rows import NotProbed, ProbedRun, Scored, initial_scores
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 
@@ -21,7 +21,9 @@ class Entry:
     """One row of the tables."""
 
     key: str  # name of the method or run; unique
-    run: Run | None  # where it comes from; None for an Initial model known by its scores alone
+    run: (
+        ProbedRun | None
+    )  # where it comes from; None for an Initial model known by its scores alone
     scores: dict[str, Scored]  # {probe: its last evaluation}
 
     @property
@@ -100,7 +102,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     runs, notes, errors = [], [], []
     for folder in map(Path, run_dirs):
         try:
-            runs.append(Run.open(folder))
+            runs.append(ProbedRun.open(folder))
         except NotProbed as e:
             errors.append(e)
             # A demo that is still running: the finished runs are reported.
@@ -126,7 +128,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
 
 
 def _scores_before(
-    base: Base | None, runs: Sequence[Run]
+    base: Base | None, runs: Sequence[ProbedRun]
 ) -> tuple[dict[str, Scored] | None, list[str]]:
     """Scores of the base model of all `runs`, and a note if some have another base."""
     if base is not None and base.source is not None and (scores := base.scores):
@@ -146,7 +148,7 @@ def tuned_study(run_dirs: Sequence[str | Path]) -> Study:
     Raises:
       UserError: a folder has no rows, or the runs answered different items.
     """
-    study = Study(None, _entries([Run.open(folder) for folder in run_dirs]))
+    study = Study(None, _entries([ProbedRun.open(folder) for folder in run_dirs]))
     _check_items(study)
     return study
 
@@ -180,7 +182,7 @@ def _answered(study: Study) -> Study:
     return Study(initial, tuple(map(without, study.methods)), notes)
 
 
-def _is_initial(run: Run) -> bool:
+def _is_initial(run: ProbedRun) -> bool:
     """Whether a finished run began with random parameters, trained nothing, or is named Initial."""
     # An update is probed at step 0, before its first step; a pre-training run is not.
     fresh = 0 not in run.files and not run.base_checkpoint
@@ -189,7 +191,7 @@ def _is_initial(run: Run) -> bool:
     return bool(run.summary) and (fresh or run.steps == (0,) or is_named)
 
 
-def _entries(runs: Sequence[Run]) -> tuple[Entry, ...]:
+def _entries(runs: Sequence[ProbedRun]) -> tuple[Entry, ...]:
     keys = [labels.method_key(r.name) for r in runs]
     unique = [
         # Two runs of one method are told apart by their folders.
@@ -211,6 +213,6 @@ def _check_items(study: Study) -> None:
                 )
 
 
-def seed_of(run: Run) -> str:
+def seed_of(run: ProbedRun) -> str:
     """RANDOM_SEED of the run's config.gin, "" if it is not there."""
     return run.setting("RANDOM_SEED") or ""

@@ -93,7 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     (`ckl promote`) returns 1 where the answer is no.
     """
     warnings.formatwarning = lambda message, *place, **more: f"ckl: {message}\n"
-    return endings.run("ckl", functools.partial(_main, sys.argv[1:] if argv is None else argv))
+    return endings.run_command(
+        "ckl", functools.partial(_main, sys.argv[1:] if argv is None else argv)
+    )
 
 
 def _main(argv: Sequence[str]) -> int:

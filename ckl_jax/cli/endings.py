@@ -23,7 +23,7 @@ _RETRY_SECONDS = 0.01
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 
 
-def run(name: str, job: Callable[[], int]) -> int:
+def run_command(name: str, job: Callable[[], int]) -> int:
     """Calls `job` and returns its exit code, or 2 after a sentence on standard error.
 
     Standard output may be closed, which means that nobody reads it, or end early, as `head` does.

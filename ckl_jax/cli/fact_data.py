@@ -132,7 +132,7 @@ def overlap(
     measured = overlaps.as_json(found)
     overlap_section(measured).show()
     if folder:
-        overlaps.write(folder, {name: found[name] for name in own})
+        overlaps.write_overlaps(folder, {name: found[name] for name in own})
     _warn_of_overlap(found, strict)
     return {"overlap": measured}
 
@@ -249,7 +249,7 @@ def review(
         from ckl_jax.papers.ckl.analysis import review_page
 
         refuse_foreign(Path(out or Path(dir) / "review.html"), overwrite)
-        page = review_page.write(dir, out)
+        page = review_page.write_page(dir, out)
         print(page)
         return {"out": page}
     from ckl_jax.papers.ckl.data import review as decisions

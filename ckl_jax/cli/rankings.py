@@ -115,7 +115,7 @@ def checkpoints(
 
             own = dataclasses.replace(settings, out=str(out / name.replace(" ", "_")))
             found[name] = probe.probe(folder, data, own, show)
-    page, numbers = analysis.write(comparison.align(found)[0], out)
+    page, numbers = analysis.write_curves(comparison.align(found)[0], out)
     print(page)
     return {"page": page, "checkpoints": numbers}
 

@@ -85,7 +85,7 @@ def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> 
 
     if any(map(is_experiment, folders)):
         check_folders(folders)
-        print(experiment_seeds.write(folders, out)[-1])
+        print(experiment_seeds.write_seeds(folders, out)[-1])
         return {}
     if any(map(mind_the_gap.is_study, folders)):
         print(compare_seeds(folders, out, mind_the_gap.summarize))
@@ -143,7 +143,7 @@ def proper_nouns(
         table = text_report.compare(runs, initial, formula)
         text_report.section(table).show()
         if out:
-            text_report.write(table, out)
+            text_report.write_table(table, out)
     return table
 
 
@@ -240,7 +240,7 @@ def claims(
       samples: Resamples of the bootstrap over seeds and items.
     """
     from ckl_jax import checks
-    from ckl_jax.analysis.claims import write
+    from ckl_jax.analysis.claims import write_claims
     from ckl_jax.analysis.sections import refuse_foreign
     from ckl_jax.papers.ckl.analysis import claims as ckl
     from ckl_jax.papers.lm_pub_quiz.analysis import claims as lm_pub_quiz
@@ -250,7 +250,7 @@ def claims(
     checks.require_int(100, 100_000, **{"--samples": samples})
     refuse_foreign(Path(out or folders[0]) / "claims.html", overwrite, "claims.json", "claims.md")
     kinds = (*ckl.KINDS, temporalwiki.KIND, lm_pub_quiz.KIND, mind_the_gap.KIND)
-    page = write(kinds, folders, out or folders[0], samples)
+    page = write_claims(kinds, folders, out or folders[0], samples)
     print(page)
     return {"report": page, "claims": read_json(page.with_suffix(".json"))}
 

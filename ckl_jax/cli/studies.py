@@ -36,7 +36,7 @@ def demo(settings: Flat[Demo]) -> dict[str, Any]:
     from ckl_jax.papers.ckl import demo as job
 
     data = str(Path(settings.data).absolute()) if settings.data else None
-    report = job.run(dataclasses.replace(settings, data=data))
+    report = job.run_demo(dataclasses.replace(settings, data=data))
     return {"report": report, **_numbers(report.parent / "table.json")}
 
 
@@ -160,7 +160,7 @@ def temporalwiki(
     with ProgressLine() as progress:
 
         def run() -> int | tuple[int, dict[str, Any]]:
-            verdicts = job.run(settings, progress, condition)
+            verdicts = job.run_study(settings, progress, condition)
             code, result = decide(verdicts) if verdicts else (0, {})
             # There are none if there are too few facts.
             return code, result | _numbers(Path(settings.out) / "tables.json")
@@ -175,7 +175,7 @@ def mind_the_gap(settings: Flat[Gap]) -> dict[str, Any]:
     from ckl_jax.papers.mind_the_gap import study as job
 
     with ProgressLine() as progress:
-        report = job.run(settings, progress)
+        report = job.run_study(settings, progress)
     return {"report": report, **_numbers(report.parent / "results.json")}
 
 
@@ -183,5 +183,5 @@ def stream(settings: Flat[Stream]) -> dict[str, Any]:
     """Train a BERT on a stream of dated text, and rank and fill in facts after each part."""
     from ckl_jax.papers.lm_pub_quiz import knowledge_stream as job
 
-    report = job.run(settings)
+    report = job.run_stream(settings)
     return {"report": report, **_numbers(report.with_suffix(".json"))}

@@ -32,7 +32,7 @@ class Mode:
       macros: (name, meaning) that users often set.
       call: "module:function" to call with the job's arguments in its place; "" is the job itself.
       upstream: T5X's module for `--runner=upstream`; "" if it has no such mode.
-      overrides: gin statements of macros that the mode does without, see `gin_config.run`.
+      overrides: gin statements of macros that the mode does without, see `gin_config.run_job`.
       example: a whole command, for the help.
       t5x_entry, t5x_call: the same two for gin files that are written for T5X.
     """
@@ -160,7 +160,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Tracing makes many objects and little garbage: at the usual threshold collections took 1.6 of
     # the 12 CPU seconds of a short training, at this one 0.4.
     gc.set_threshold(*map(max, gc.get_threshold(), (20_000, 20, 20)))
-    return endings.run("t5x", functools.partial(_main, sys.argv[1:] if argv is None else argv))
+    return endings.run_command(
+        "t5x", functools.partial(_main, sys.argv[1:] if argv is None else argv)
+    )
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -179,7 +181,7 @@ def _main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     words = [word for word in argv if word not in outputs.FLAGS]
     try:
-        return outputs.show(lambda: run(words), *(flag in argv for flag in outputs.FLAGS))
+        return outputs.show(lambda: run_words(words), *(flag in argv for flag in outputs.FLAGS))
     except KeyboardInterrupt as e:
         return _end(endings.interrupted("t5x", e))
 
@@ -202,7 +204,7 @@ def _end(code: int) -> int:
     return code
 
 
-def run(argv: list[str]) -> int | dict[str, Any]:
+def run_words(argv: list[str]) -> int | dict[str, Any]:
     """Parses and dispatches; returns the exit code, or the result; raises `UserError`."""
     command = argv.pop(0) if argv and not argv[0].startswith("-") else None
     parser = _parser(command)
@@ -444,7 +446,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> dict[str, An
         mode.t5x_entry, mode.t5x_call, gin_scan.Scan.is_for_t5x, prepare
     )
     try:
-        result = gin_config.run(
+        result = gin_config.run_job(
             mode.entry,
             files=args.gin_file,
             bindings=args.gin_bindings,

@@ -174,7 +174,7 @@ def clean(
     if beam is not None:
         from ckl_jax.papers.mind_the_gap.data import beam_clean
 
-        report = beam_clean.run(documents, out, settings, beam, record_limit)
+        report = beam_clean.clean_with_beam(documents, out, settings, beam, record_limit)
     else:
         with ProgressLine() as progress:
             report = builder.clean(
@@ -212,7 +212,7 @@ def split(
 
         if ids:
             raise UserError("--beam does not join --ids; leave one of them out.")
-        reports = beam_split.run(
+        reports = beam_split.split_with_beam(
             documents, out, settings, variant, steps, beam, record_limit=record_limit
         )
         _print_splits(reports)

@@ -195,7 +195,7 @@ class Alternative:
     prepare: Callable[[gin_scan.Scan], None]
 
 
-def run(
+def run_job(
     entry: str | Callable[..., Any],
     *,
     files: Sequence[str] = (),

@@ -243,12 +243,12 @@ def export_checkpoint(checkpoint: str, like: str | None, out: str) -> str:
                 f"{checkpoint} holds the side network {sides[0]!r}, for which Hugging Face's "
                 "models have no place; only runs without one can be exported."
             )
-    names = write(out, merged(params, checkpoint), config, file, checkpoint)
+    names = write_run(out, merged(params, checkpoint), config, file, checkpoint)
     taken = f" and {', '.join(names)}" if names else " and no tokenizer: none lies beside it"
     return f"Wrote {out}/config.json, the weights{taken}."
 
 
-def write(out: str, params: Any, config: Config, like: Path, checkpoint: str) -> list[str]:
+def write_run(out: str, params: Any, config: Config, like: Path, checkpoint: str) -> list[str]:
     """Writes parameters of a checkpoint as a Hugging Face folder; returns the tokenizer's files.
 
     Args:

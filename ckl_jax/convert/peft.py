@@ -49,7 +49,7 @@ def export_peft(
         base = str(Path(base).absolute()) if Path(base).exists() else base
     else:
         base = str((Path(out) / "base").absolute())
-        hugging_face.write(base, paths.unflatten(own), config, file, checkpoint)
+        hugging_face.write_run(base, paths.unflatten(own), config, file, checkpoint)
     count = save_peft(out, params, config, scale, base)
     loads = {"CAUSAL_LM": "CausalLM", "SEQ_2_SEQ_LM": "Seq2SeqLM"}[form.task_type]
     return (

@@ -71,7 +71,7 @@ def known_flags(beam, arguments: str) -> list[str]:
     return flags
 
 
-def run(pipeline) -> Any:
+def run_pipeline(pipeline) -> Any:
     """Runs a pipeline to completion; raises a worker's `UserError` as the worker did."""
     try:
         result = pipeline.run()

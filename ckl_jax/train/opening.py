@@ -130,7 +130,7 @@ def _open_run(
         plugins.find_here(trusted)
     # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
     checkpoint = Path(str(find_checkpoint(folder)))
-    return gin_config.run(
+    return gin_config.run_job(
         open_checkpoint,
         files=_gin_files(checkpoint.parent, trusted),
         # The user's bindings come last, and win.

@@ -243,7 +243,7 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
     made = [name for name in _TASKS if isinstance(values.get(name), gin_scan.Reference)]
     # Devices that this process took would be missing to the trainings.
     with topology.without_devices():
-        gin_config.run(
+        gin_config.run_job(
             train.train,
             files=gin_files,
             bindings=[*statements, *(f"{name} = 'made'" for name in made)],

@@ -159,7 +159,7 @@ def _manager(tasks: tuple[str, ...], include_path: str | None) -> TaskManager:
     return TaskManager(include_path=include_path)  # reads thousands of files
 
 
-def run(
+def run_tasks(
     model: Any,
     params: Any,
     tasks: Sequence[str],

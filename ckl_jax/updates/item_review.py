@@ -15,7 +15,7 @@ from ckl_jax.updates.items import Item
 _ACTIONS = (review_page.KEEP, review_page.DROP)
 
 
-def write(items: list[Item], path: Path, command: str) -> None:
+def write_review(items: list[Item], path: Path, command: str) -> None:
     """Writes the page of an update's items.
 
     Args:

@@ -231,7 +231,7 @@ class _Run:
         place, limit = self.settings.harness_tasks, self.settings.harness_limit
         harness.check(self.settings.harness, place)
         return functools.partial(
-            harness.run, tasks=self.settings.harness, include_path=place, limit=limit
+            harness.run_tasks, tasks=self.settings.harness, include_path=place, limit=limit
         )
 
     def run(self) -> int:
@@ -270,8 +270,9 @@ class _Run:
         if (self.folder / "before.json").exists():
             raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
         page = self.folder / "review.html"
-        command = f"ckl update --documents {shlex.quote(str(self.settings.documents))} --out "
-        item_review.write(read_items(self.folder), page, command + shlex.quote(self.settings.out))
+        places = (shlex.quote(str(p)) for p in (self.settings.documents, self.settings.out))
+        command = "ckl update --documents {} --out {}".format(*places)
+        item_review.write_review(read_items(self.folder), page, command)
         self._say(f"{page}\nExport your decisions there, and add --decisions FILE to go on.")
         return 0
 
@@ -339,7 +340,7 @@ class _Run:
                 yield document
 
         found = new_text.select(read(), known, self.settings.since, today, counts)
-        new_text.write(found, self.folder / "all.jsonl", self.folder / "old.jsonl")
+        new_text.write_documents(found, self.folder / "all.jsonl", self.folder / "old.jsonl")
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
         if counts.words < _MIN_WORDS:
             why = (
@@ -537,7 +538,7 @@ class _Run:
         )
         if shared := {name: [before[name], x] for name, x in after.items() if name in before}:
             verdict["tasks"] = shared
-        report.write(self.folder, verdict, found, self.registry)
+        report.write_report(self.folder, verdict, found, self.registry)
         self.registry.finish(self.folder, verdict)
 
     def _ship(self) -> int:

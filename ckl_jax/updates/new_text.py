@@ -161,7 +161,7 @@ def _paragraphs(document: Document, today: str) -> list[tuple[str, list[int]]]:
     ]
 
 
-def write(documents: Iterable[tuple[Document, bool]], new: Path, old: Path) -> None:
+def write_documents(documents: Iterable[tuple[Document, bool]], new: Path, old: Path) -> None:
     """Writes documents as JSON lines: those from `since` on into `new`, others into `old`."""
     with atomic_write(new) as f, atomic_write(old) as g:
         for document, is_old in documents:

@@ -23,7 +23,7 @@ _HEADLINES = {
 }
 
 
-def write(
+def write_report(
     folder: Path, verdict: Mapping[str, Any], rows: Sequence[Mapping], registry: Registry
 ) -> Path:
     """Writes report.html of an update.

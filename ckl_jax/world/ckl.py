@@ -181,7 +181,7 @@ def write_ckl(
         "files": {name: sha256(directory / name) for name in writers if name not in empty},
     }
     manifest |= {"items": items} if empty else {}
-    overlap.write(directory, overlap.measure_folder(directory))
+    overlap.write_overlaps(directory, overlap.measure_folder(directory))
     write_json(directory / "manifest.json", manifest)
     return manifest
 

@@ -4,7 +4,7 @@ import pytest
 
 from ckl_jax.analysis import ledger
 from ckl_jax.analysis.main_table import compute_table
-from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.rows import ProbedRun
 from ckl_jax.analysis.study import load_study
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
@@ -56,14 +56,14 @@ def test_answers_of_facts_make_a_ledger_and_a_forgetting_ratio(tmp_path):
     assert row["fuar"]["value"] == pytest.approx(0.5)  # one of four lost, two of four gained
     assert table["fuar"] == "((Unchanged), Changed, n.d.)"
     assert "learned" in ledger.describe(runs[1])
-    last = Run.open(runs[1]).last["0801-0901_changed"]
+    last = ProbedRun.open(runs[1]).last["0801-0901_changed"]
     assert last.losses.nll.tolist() == [9.0, 9.0, 10.0, 10.0] and last.losses.kinds[0] == "new"
     assert last.rows[1]["interval"] == "0801-0901" and last.rows[1]["kind"] == "changed"
 
 
 def test_rows_without_answers_say_so_where_answers_are_wanted(tmp_path):
     runs = [make_run(tmp_path, n, (3, 0), answered=()) for n in ("initial", "lora")]
-    assert Run.open(runs[1]).means_at(1) == {}
+    assert ProbedRun.open(runs[1]).means_at(1) == {}
     with pytest.raises(UserError, match="perplexities of facts but no answers"):
         load_study(runs)
     with pytest.raises(UserError, match="probe with FACT_ANSWERS"):
@@ -97,4 +97,4 @@ def test_rows_without_answers_say_so_where_answers_are_wanted(tmp_path):
 def test_bad_rows_are_named(tmp_path, change, message):
     folder = make_run(tmp_path, "lora", (1, 1), **change)
     with pytest.raises(UserError, match=message):
-        assert Run.open(folder).last
+        assert ProbedRun.open(folder).last

@@ -11,7 +11,7 @@ from ckl_jax.analysis.ledger import (
     difference,
     fact_states,
 )
-from ckl_jax.analysis.rows import Run, as_columns
+from ckl_jax.analysis.rows import ProbedRun, as_columns
 from ckl_jax.errors import UserError
 from tests.analysis.helpers import METHODS, PROBES, make_run
 
@@ -40,7 +40,7 @@ def test_states_of_all_sixteen_cases():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_states_partition_the_facts_and_agree_with_em(demo, name):
-    now, before = Run.open(demo / name).last, Run.open(demo / "initial").last
+    now, before = ProbedRun.open(demo / name).last, ProbedRun.open(demo / "initial").last
     for probe, size in PROBES.items():
         states = fact_states(now[probe], before[probe])
         count = counts(states)

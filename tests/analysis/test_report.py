@@ -13,7 +13,7 @@ from ckl_jax.analysis.bases import bases_of
 from ckl_jax.analysis.changes import date_table, pick_examples
 from ckl_jax.analysis.main_table import best, compute_table, fuar_tasks, section
 from ckl_jax.analysis.report import find_runs, write_report
-from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.rows import ProbedRun
 from ckl_jax.analysis.sections import Section, compact
 from ckl_jax.analysis.seeds import compare_seeds, of_demos
 from ckl_jax.analysis.study import load_study
@@ -258,13 +258,13 @@ def test_a_namesake_beside_a_run_is_its_base_if_it_holds_that_checkpoint(tmp_pat
     record = demo / "initial" / "checkpoint_4" / "metadata" / "metadata"
     write_json(record, {"sha256": {"target/embedding": "of one model"}})
     _rebase(demo / "lora", tmp_path / "gone" / "initial")
-    assert bases_of(Run.open(demo / "lora"))[0].source
+    assert bases_of(ProbedRun.open(demo / "lora"))[0].source
     _set(demo / "lora", base_digest=checkpoint_digest(demo / "initial" / "checkpoint_4"))
-    assert bases_of(Run.open(demo / "lora"))[0].source
+    assert bases_of(ProbedRun.open(demo / "lora"))[0].source
     write_json(record, {})  # of a version that recorded none
-    assert bases_of(Run.open(demo / "lora"))[0].source
+    assert bases_of(ProbedRun.open(demo / "lora"))[0].source
     write_json(record, {"sha256": {"target/embedding": "of another"}})
-    assert not bases_of(Run.open(demo / "lora"))[0].source
+    assert not bases_of(ProbedRun.open(demo / "lora"))[0].source
 
 
 def test_a_copy_of_a_demo_and_a_second_phase_have_one_initial_model(tmp_path):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ckl_jax.analysis.rows import Run, as_columns, base_of, initial_scores, read_rows
+from ckl_jax.analysis.rows import ProbedRun, as_columns, base_of, initial_scores, read_rows
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from tests.analysis.helpers import PROBES, make_rows, make_run
@@ -26,7 +26,7 @@ def test_analysis_imports_nothing_heavy():
 
 
 def test_a_run_knows_its_evaluations(demo):
-    run = Run.open(demo / "mix_review")
+    run = ProbedRun.open(demo / "mix_review")
     assert run.steps == (0, 30, 60)
     assert [run.epoch_at(s) for s in (0, 15, 30, 60)] == [0.0, 0.5, 1.0, 2.0]
     assert {p: len(s.items) for p, s in run.last.items()} == PROBES
@@ -55,19 +55,19 @@ def test_a_record_that_is_damaged_is_named(file, text, message, tmp_path):
     folder = make_run(tmp_path, "lora")
     (folder / file).write_text(text)
     with pytest.raises(UserError, match=message):
-        assert Run.open(folder).evaluations is None
+        assert ProbedRun.open(folder).evaluations is None
 
 
 def test_the_initial_scores_are_the_own_rows_of_step_0_or_those_of_the_base(demo, tmp_path):
-    run = Run.open(demo / "vanilla")
+    run = ProbedRun.open(demo / "vanilla")
     base = base_of(run)
     assert base.path.name == "initial"
     assert (initial_scores(run)["new_lama"].em == base.last["new_lama"].em).all()
     make_run(tmp_path, "initial")
     other = make_run(tmp_path, "lora")
     (other / "probes" / "rows_000000.jsonl").unlink()
-    assert initial_scores(Run.open(other)) is not None
-    assert initial_scores(Run.open(tmp_path / "initial")) is None
+    assert initial_scores(ProbedRun.open(other)) is not None
+    assert initial_scores(ProbedRun.open(tmp_path / "initial")) is None
 
 
 @pytest.mark.parametrize(
@@ -126,53 +126,53 @@ def test_a_bad_record_of_a_probe_is_named(tmp_path, change, message):
     rows[0]["probe_record"] = {} if change is None else mayors.as_json() | change
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UserError, match=f"rows_000020.jsonl.*: .*{re.escape(message)}"):
-        Run.open(folder).last  # noqa: B018
+        ProbedRun.open(folder).last  # noqa: B018
 
 
 def test_a_folder_without_rows_is_explained(demo, tmp_path):
     with pytest.raises(UserError, match="is a demo; give one of its runs: initial, k_adapter_k2"):
-        Run.open(demo)
+        ProbedRun.open(demo)
     run = make_run(tmp_path, "lora", sizes={"new_lama": 3})
     with pytest.raises(UserError, match="is not a run but holds some; give one of them: lora"):
-        Run.open(tmp_path)
+        ProbedRun.open(tmp_path)
     (run / "eval").mkdir()
     (run / "probes").rename(tmp_path / "probes")
     with pytest.raises(UserError, match="trained without probes; put them with `t5x eval`"):
-        Run.open(run)
+        ProbedRun.open(run)
     (tmp_path / "probes").rename(run / "eval" / "probes")
     with pytest.raises(UserError, match="but those of `t5x eval`; give .*lora/eval"):
-        Run.open(run)
-    assert Run.open(run / "eval").name == "lora"
+        ProbedRun.open(run)
+    assert ProbedRun.open(run / "eval").name == "lora"
     base = make_run(tmp_path, "initial", sizes={"new_lama": 3})
     (base / "eval").mkdir()
     (base / "probes").rename(base / "eval" / "probes")
-    assert base_of(Run.open(run / "eval")).path == base / "eval"
+    assert base_of(ProbedRun.open(run / "eval")).path == base / "eval"
 
 
 def test_missing_and_broken_files_are_errors(tmp_path):
     with pytest.raises(UserError, match="No folder"):
-        Run.open(tmp_path / "nowhere")
+        ProbedRun.open(tmp_path / "nowhere")
     with pytest.raises(UserError, match="is not a run: it has no config.gin"):
-        Run.open(tmp_path)
+        ProbedRun.open(tmp_path)
     (tmp_path / "config.gin").touch()
     with pytest.raises(UserError, match="has no probes"):
-        Run.open(tmp_path)
+        ProbedRun.open(tmp_path)
     folder = make_run(tmp_path, "lora", sizes={"new_lama": 3})
     (folder / "summary.json").write_text("{")
     with pytest.raises(UserError, match="summary.json, line 1: not JSON"):
-        Run.open(folder)
+        ProbedRun.open(folder)
     (folder / "summary.json").unlink()
     path = folder / "probes" / "rows_000020.jsonl"
     text = path.read_text()
     path.write_text(text + text.splitlines()[0] + "\n")
     with pytest.raises(UserError, match="item '0' of new_lama occurs twice"):
-        Run.open(folder).last  # noqa: B018
+        ProbedRun.open(folder).last  # noqa: B018
     path.write_text(text + '{"probe": ')
     with pytest.raises(UserError, match="line 4: not JSON"):
-        Run.open(folder).last  # noqa: B018
+        ProbedRun.open(folder).last  # noqa: B018
     path.write_bytes(b'{"probe": "\xff"}')
     with pytest.raises(UserError, match="not UTF-8"):
-        Run.open(folder).last  # noqa: B018
+        ProbedRun.open(folder).last  # noqa: B018
     path.write_text("")
     with pytest.raises(UserError, match="holds no rows"):
-        Run.open(folder).last  # noqa: B018
+        ProbedRun.open(folder).last  # noqa: B018

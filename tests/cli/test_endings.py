@@ -95,7 +95,7 @@ def test_signals_end_a_command_as_an_interrupt_does(
             stopped.append("what it started")
 
     monkeypatch.setattr(ckl, "parse", lambda argv: run)
-    monkeypatch.setattr(t5x, "run", run)
+    monkeypatch.setattr(t5x, "run_words", run)
     before = signal.getsignal(number)
     assert module.main([command]) == 143
     assert stopped and ": interrupted; the same command" in capsys.readouterr().err
@@ -140,7 +140,7 @@ def test_a_signal_waits_for_the_end_of_a_compilation(number):
         "            time.sleep(60)\n"
         "    except KeyboardInterrupt as e:\n"
         "        return endings.interrupted('test', e)\n"
-        "raise SystemExit(endings.run('test', compile))\n"
+        "raise SystemExit(endings.run_command('test', compile))\n"
     )
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
@@ -222,7 +222,7 @@ def test_too_little_memory_is_one_sentence(capsys):
     def job():
         raise MemoryError("Unable to allocate 9 TiB\n  In call to configurable 'train' (<f>)")
 
-    assert endings.run("ckl", job) == 2
+    assert endings.run_command("ckl", job) == 2
     told = "ckl: There is not enough memory (Unable to allocate 9 TiB); use less of it.\n"
     assert capsys.readouterr().err == told
 
@@ -237,7 +237,7 @@ def test_the_second_of_two_signals_does_not_hit_the_sentence(monkeypatch, capsys
         complain(sentence)
 
     monkeypatch.setattr(ckl, "parse", lambda argv: run)
-    monkeypatch.setattr(t5x, "run", run)
+    monkeypatch.setattr(t5x, "run_words", run)
     monkeypatch.setattr(endings, "complain", complain)
     assert module.main([command]) == 130
     assert ": interrupted" in capsys.readouterr().err

@@ -108,5 +108,5 @@ def test_what_the_caller_sets_to_none_is_not_compared(tmp_path):
     given = {"files": [str(tmp_path / "mine.gin")], "instead": lambda **given: sorted(given)}
     given |= {name: None for name in gin_config.missing_arguments(train, {})}
     with pytest.raises(UserError, match="METHOD is 3; give one such as @method.Method"):
-        gin_config.run(train, **given)
-    assert "method" in gin_config.run(train, **given, overrides=["METHOD = None"])
+        gin_config.run_job(train, **given)
+    assert "method" in gin_config.run_job(train, **given, overrides=["METHOD = None"])

@@ -51,7 +51,7 @@ def bundled(tmp_path, monkeypatch):
 
 def run(file="job.gin", *bindings, **kwargs):
     files = [file] if isinstance(file, str) else file
-    return gin_config.run(gin_example.train, files=files, bindings=bindings, **kwargs)
+    return gin_config.run_job(gin_example.train, files=files, bindings=bindings, **kwargs)
 
 
 def error(file="job.gin", *bindings, **kwargs) -> str:

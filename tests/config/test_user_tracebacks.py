@@ -86,12 +86,12 @@ def test_the_command_line_ends_with_a_sentence_that_names_the_users_function(tmp
     def job():
         raise error
 
-    assert endings.run("t5x", job) == 1
+    assert endings.run_command("t5x", job) == 1
     *trace, sentence = capsys.readouterr().err.splitlines()
     assert sentence == f"t5x: metric ({path}, line 2) failed: KeyError: 'em'."
     assert f'  File "{path}", line 4, in <module>' in trace
     with pytest.raises(ZeroDivisionError):  # an error of ours goes on
-        endings.run("t5x", functools.partial(eval, "1 / 0"))
+        endings.run_command("t5x", functools.partial(eval, "1 / 0"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.rows import ProbedRun
 from ckl_jax.cli import ckl
 from tests.tiny import ROOT
 
@@ -45,7 +45,7 @@ def test_templama_is_asked_and_reported(tiny, templama):
     run = templama / "runs" / "vanilla"
     status, log = train(tiny, templama, run)
     assert status == 0 and "templama em" in log, log
-    scored = Run.open(run).last["templama"]
+    scored = ProbedRun.open(run).last["templama"]
     assert scored.dates == ("2010", "2011") * 3
     assert scored.rows[0]["input"] == "year: 2010 text: Person 0 plays for <extra_id_0>."
     assert ckl.main(["report", str(run), "--out", str(templama / "report")]) == 0

@@ -93,7 +93,7 @@ def test_a_probe_without_items_is_left_out_by_name(asked, folder, capsys):
 def test_a_probe_that_is_training_text_is_told_or_refused(asked, folder, capsys):
     probes = {"invariant_lama": read_probe("invariant_lama", folder)}
     texts = ["Again: Paris is the capital of France."]
-    overlap.write(folder, overlap.measure(probes, {"d0": texts}))
+    overlap.write_overlaps(folder, overlap.measure(probes, {"d0": texts}))
     said = (
         "1 of 2 items of invariant_lama stand word by word in the training text d0, so that "
         "reciting answers them: 'Paris is the capital of France.'."
@@ -102,7 +102,9 @@ def test_a_probe_that_is_training_text_is_told_or_refused(asked, folder, capsys)
     assert capsys.readouterr().err == f"Warning: {said}\n"
     with pytest.raises(UserError, match=said):
         asked(False, strict=True)
-    overlap.write(folder, overlap.measure(probes, {"d0": ["Rome is the capital of Italy."]}))
+    overlap.write_overlaps(
+        folder, overlap.measure(probes, {"d0": ["Rome is the capital of Italy."]})
+    )
     asked(False, strict=True)
     assert not capsys.readouterr().err
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.rows import ProbedRun
 from ckl_jax.api import Model
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.errors import UserError
@@ -72,13 +72,13 @@ def test_rows_that_were_removed_are_missed_and_made_again(first, tiny):
     before, held = read_rows(rows), summary.read_text()
     rows.unlink()
     with pytest.raises(UserError, match="to step 2, and its last probe rows are of step 0"):
-        Run.open(first)
+        ProbedRun.open(first)
     summary.unlink()
     argv = tiny.argv("k_adapter_k2", first, "experiments/ckl/p1.gin", TRAIN_STEPS=2)
     assert t5x.main(["train", *argv, "--gin.K2_TAPS=(0,1)"]) == 0
     assert read_rows(rows) == before
     assert json.loads(summary.read_text()) == json.loads(held)
-    assert Run.open(first).steps == (0, 2)
+    assert ProbedRun.open(first).steps == (0, 2)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_results_are_those_of_the_scores(tasks, tmp_path):
 
     scorer = open_scorer(save_llama(tmp_path / "llama"))
     harness.check(tuple(TASKS), str(tasks))
-    found = harness.run(scorer.model, scorer.params, tuple(TASKS), str(tasks))
+    found = harness.run_tasks(scorer.model, scorer.params, tuple(TASKS), str(tasks))
     assert {name: list(metrics) for name, metrics in found.items()} == {
         "words": ["bits_per_byte"],
         "choice": ["acc"],

@@ -3,7 +3,7 @@ import pytest
 from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
 from ckl_jax.updates import new_text
-from ckl_jax.updates.new_text import Counts, Sentences, read, select, write
+from ckl_jax.updates.new_text import Counts, Sentences, read, select, write_documents
 
 A = "Acme makes shoes. Acme sits in Rome."
 
@@ -39,7 +39,7 @@ def test_earlier_days_are_old_and_later_ones_refused(tmp_path):
     documents = [document("a", A, "2024-12-31"), document("b", "All is new here.", "2025-01-01")]
     found, counts = select_all(documents, Sentences(), "2025-01-01")
     assert [old for _, old in found] == [True, False] and counts.older == 1
-    write(found, tmp_path / "new", tmp_path / "old")
+    write_documents(found, tmp_path / "new", tmp_path / "old")
     assert [d.id for d in read(tmp_path / "new")] == ["b"]
     with pytest.raises(UserError, match=r"'x' is of 2031-01-01, after today"):
         select_all([document("x", A, "2031-01-01")], Sentences())

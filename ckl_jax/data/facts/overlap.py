@@ -174,7 +174,7 @@ def read_items(path: str | Path) -> list[ProbeItem]:
     ]
 
 
-def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> None:
+def write_overlaps(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> None:
     """Writes a CKL folder's overlaps into it; raises `UserError` if another file is there."""
     folder = Path(folder)
     held = read_json_object(folder / FILE) if os.path.lexists(folder / FILE) else {}

@@ -76,7 +76,7 @@ class Demo(studies.StudySettings):
         return Imported.open(self.model) if self.model is not None else None
 
 
-def run(demo: Demo) -> Path:
+def run_demo(demo: Demo) -> Path:
     """Runs the demo; returns the path of its report.
 
     Raises:

@@ -63,7 +63,7 @@ def run(name: str, running: Running, progress: Progress = no_progress) -> Path:
         # Trainings that are finished are skipped; see `train.subprocess_runs`.
         study.run(plan)
         study.step("Tables and figures")
-        return study.done(results.write(name, experiment, running))
+        return study.done(results.write_results(name, experiment, running))
 
 
 def describe(name: str, running: Running) -> list[str]:

@@ -33,13 +33,13 @@ from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.train.subprocess_runs import SUMMARY
 
 
-def write(name: str, experiment: Experiment, running: Running) -> Path:
+def write_results(name: str, experiment: Experiment, running: Running) -> Path:
     """Writes an experiment's table or figure; returns the path of its Markdown."""
     # Tables return parts by scenario; figures return (sections, numbers).
     made = _ANALYSES[experiment.analysis](experiment, running)
     more = _overview(experiment, running)
     if isinstance(made, dict):  # the parts of a table
-        return experiment_tables.write(name, experiment.title, made, running.root, *more)
+        return experiment_tables.write_tables(name, experiment.title, made, running.root, *more)
     return write_markdown(name, experiment.title, *made, running.root, *more)
 
 

@@ -29,12 +29,14 @@ def run(name: str, settings: Experiment, progress: Progress = no_progress) -> Pa
     """Ranks by the models, or runs the stream; returns the path of the page or the figure.
 
     Raises:
-      UserError: a figure of models has none, or see `probe.probe`, `knowledge_stream.run`.
+      UserError: a figure of models has none, or see `probe.probe`, `knowledge_stream.run_stream`.
     """
     short = name.partition("/")[2]
     if short not in _PAPER:
         fields = [field.name for field in dataclasses.fields(Stream)]
-        return knowledge_stream.run(Stream(**{key: getattr(settings, key) for key in fields}))
+        return knowledge_stream.run_stream(
+            Stream(**{key: getattr(settings, key) for key in fields})
+        )
     if not settings.models:
         raise UserError(f"{name} needs --models NAME=FOLDER, for each model that it shows.")
     only = () if short == "figure3" else (settings.relation,)

@@ -42,7 +42,7 @@ _LENGTH = 24
 _INSTANCES = 24  # facts of a relation, at most
 
 
-def run(stream: Stream) -> Path:
+def run_stream(stream: Stream) -> Path:
     """Runs the study, or resumes it; returns the path of the figure.
 
     Raises:
@@ -58,7 +58,9 @@ def run(stream: Stream) -> Path:
         study.run(trainings)
         study.step("Trajectories")
         folders = {t.name: t.folder for t in trainings}
-        return study.done(trajectories.write(folders, stream.root, Path(_dataset(stream)).name))
+        return study.done(
+            trajectories.write_trajectories(folders, stream.root, Path(_dataset(stream)).name)
+        )
 
 
 def _check(stream: Stream) -> None:

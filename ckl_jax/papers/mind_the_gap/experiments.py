@@ -179,7 +179,7 @@ def run(name: str, gap: Paper, progress: Progress = no_progress) -> Path:
     """Makes what is missing of the study and writes the page and the tables of an experiment.
 
     Raises:
-      UserError: see `study.run`; or the experiment needs settings that are not there.
+      UserError: see `study.run_study`; or the experiment needs settings that are not there.
     """
     experiment, gap = _complete(name, gap)
     short = name.replace("/", "-")

@@ -95,7 +95,7 @@ def ask(
         write_json(record, held)
         write_jsonl(answers[name], found)
     rows = {name: list(read_jsonl(path)) for name, path in answers.items()}
-    return analysis.write(rows, Path(out))
+    return analysis.write_answers(rows, Path(out))
 
 
 def answers_of(

@@ -54,7 +54,7 @@ _UPDATED = (
 _WIDER = 5, 4  # the paper's 448M model has 1280 dimensions, its 287M model 1024
 
 
-def run(gap: Gap, progress: Progress = no_progress) -> Path:
+def run_study(gap: Gap, progress: Progress = no_progress) -> Path:
     """Runs the study, or continues it; returns the path of the report.
 
     Raises:
@@ -379,7 +379,7 @@ def cutoffs_section(gap: Gap) -> Section:
     *earlier, last = gap.cutoffs
     models = {str(year): (UNTIL.format(year), "none", None) for year in earlier}
     study = _study(gap, UNTIL.format(last), models, tagger="")
-    return cutoffs.write(study, str(last), gap.root)
+    return cutoffs.write_cutoffs(study, str(last), gap.root)
 
 
 def test_years_section(gap: Gap) -> Section:
@@ -390,4 +390,4 @@ def test_years_section(gap: Gap) -> Section:
         months = read_json_object(one.data / "splits" / "split.json")["test_months"]
         name = f"{months[0]} to {months[-1]}"
         found[name] = compute(_study(one, CONTROL, only_stale, tagger=""))
-    return other_test_years.write(found, gap.root)
+    return other_test_years.write_test_years(found, gap.root)

@@ -33,11 +33,11 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
       The path of the Markdown.
 
     Raises:
-      UserError: as `study.run`.
+      UserError: as `study.run_study`.
     """
     key = name.rpartition("/")[2]
     until = _UNTIL.get(key, study.DATA)
-    study.run(_settings(key, updates), progress, until=until)
+    study.run_study(_settings(key, updates), progress, until=until)
     found = load(updates.root, trained=until != study.DATA)
     sections, numbers = ANALYSES[key](found)
     lead, below = [], []

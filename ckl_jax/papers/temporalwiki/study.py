@@ -40,7 +40,7 @@ _CONFIG = "model_config"  # in settings: the name of the model's configuration i
 _REVIEWS = "mix_review.mix_review.ratio"
 
 
-def run(
+def run_study(
     updates: Updates,
     progress: Progress = no_progress,
     condition: Gate | None = None,
@@ -68,7 +68,7 @@ def run(
         build(data, settings)
         if condition and (few := promotion.too_few(condition, data.newest_facts())):
             verdicts = [Verdict("", "", data.intervals[-1].name, few)]
-            promotion.write(verdicts, updates.root)
+            promotion.write_verdicts(verdicts, updates.root)
             print("   Nothing is trained; without --promote-if it is.", flush=True)
             return verdicts
         if until == DATA:
@@ -80,7 +80,7 @@ def run(
         verdicts = []
         if condition:
             verdicts = promotion.compare_study(updates.root, condition, updates.methods)
-            promotion.write(verdicts, updates.root)
+            promotion.write_verdicts(verdicts, updates.root)
         study.done(write_report(updates.root))
         return verdicts
 

@@ -174,18 +174,18 @@ raise SystemExit(2)
 def test_a_failed_training_is_quoted_and_binds_nothing(fake, tmp_path):
     for number in (0, -1):
         with pytest.raises(UserError) as e:
-            job.run(fake(FAILS.format(number), f"NUM_MICROBATCHES = {number}"))
+            job.run_demo(fake(FAILS.format(number), f"NUM_MICROBATCHES = {number}"))
         assert str(e.value).endswith(f"says: NUM_MICROBATCHES is {number}; give 1 or more.")
         assert "'initial' failed (exit code 2)" in str(e.value)
     with pytest.raises(UserError, match=r"killed by signal 9\).* says: nothing"):
-        job.run(fake("import os; os.kill(os.getpid(), 9)"))
+        job.run_demo(fake("import os; os.kill(os.getpid(), 9)"))
     (tmp_path / "initial" / "checkpoint_1").mkdir()
     with pytest.raises(UserError, match="holds a demo with other bindings"):
-        job.run(fake("", "EPOCHS = 1"))
+        job.run_demo(fake("", "EPOCHS = 1"))
     with FolderLock() as lock:
         lock.acquire(tmp_path, "filled", "--out")
         with pytest.raises(UserError, match="is being filled by process"):
-            job.run(fake(""))
+            job.run_demo(fake(""))
 
 
 TRAINS = """
@@ -201,12 +201,12 @@ def test_the_report_is_over_all_that_is_finished(fake, tmp_path, monkeypatch):
     reported = []
     monkeypatch.setattr(report, "write_report", lambda runs, out: reported.append(runs) or out)
     demo = fake(TRAINS.format(str(tmp_path)))
-    job.run(demo)
+    job.run_demo(demo)
     (tmp_path / "modular").mkdir()  # begun, but not finished
     make_run(tmp_path, "l2sp")  # of a method of the user's own
     make_run(tmp_path, "begun")
     (tmp_path / "begun" / "summary.json").unlink()
-    job.run(dataclasses.replace(demo, methods=("lora",)))
+    job.run_demo(dataclasses.replace(demo, methods=("lora",)))
     names = [[run.name for run in runs] for runs in reported]
     assert names == [["initial", "vanilla"], ["initial", "vanilla", "lora", "l2sp"]]
 

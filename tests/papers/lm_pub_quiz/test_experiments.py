@@ -41,7 +41,7 @@ def test_figures_of_models(golden, tmp_path, name, capsys):  # noqa: F811
 def test_the_stream_has_two_names(monkeypatch, capsys):
     seen = []
     page = Path("x/trajectories.png")
-    monkeypatch.setattr(knowledge_stream, "run", lambda stream: seen.append(stream) or page)
+    monkeypatch.setattr(knowledge_stream, "run_stream", lambda stream: seen.append(stream) or page)
     for name in ("figure5", "table2"):
         ckl.command(f"experiment lm_pub_quiz/{name} --out x --epochs 2 --experiences 3")
     assert seen == [Stream(out="x", epochs=2, experiences=3)] * 2

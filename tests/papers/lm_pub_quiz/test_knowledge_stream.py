@@ -65,7 +65,7 @@ def test_another_kind_of_model_leaves_nothing(tmp_path, monkeypatch):
     places = {"model": "model", "documents": "../news.jsonl", "dataset": "dataset"}
     stream = Stream(out=str(out), **{name: str(golden / at) for name, at in places.items()})
     with pytest.raises(UserError, match="model is not a BERT or RoBERTa"):
-        knowledge_stream.run(stream)
+        knowledge_stream.run_stream(stream)
     assert not out.exists()
 
 

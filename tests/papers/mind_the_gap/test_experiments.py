@@ -78,7 +78,7 @@ def test_each_year_of_distance_adds_what_was_planted(tmp_path):
     }
     last = dumps.pop("2019")
     study_of = StalenessStudy(control=last, models=dumps, tagger="", samples=50)
-    section = cutoffs.write(study_of, "2019", tmp_path)
+    section = cutoffs.write_cutoffs(study_of, "2019", tmp_path)
     found = json.loads((tmp_path / "cutoffs.json").read_text())
     assert found["trend"]["value"] == pytest.approx(5.0, abs=0.05)
     assert found["trend"]["low"] <= found["trend"]["value"] <= found["trend"]["high"]
@@ -169,7 +169,9 @@ def test_periods_in_which_the_gap_grows_are_counted(tmp_path):
         models = {"time_stratified": stale}
         return compute(StalenessStudy(control=control, models=models, tagger="", samples=50))
 
-    section = other_test_years.write({"late": found(0.02), "early": found(-0.01)}, tmp_path)
+    section = other_test_years.write_test_years(
+        {"late": found(0.02), "early": found(-0.01)}, tmp_path
+    )
     assert "grows with time in 1 of 2 periods" in section.notes[0] and section.png
     [table] = section.sections
     assert list(table.headers[1:3]) == ["control", "time_stratified"]

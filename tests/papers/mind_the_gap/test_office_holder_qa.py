@@ -71,7 +71,7 @@ def test_error_bars_are_two_standard_errors(tmp_path):
     assert found["f1"] == {"value": 50.0, "error": 0.0, "low": 50.0, "high": 50.0}
     with pytest.raises(UserError, match="b was evaluated on other questions than a"):
         analysis.summarize({"a": rows, "b": rows[:-1]})
-    analysis.write({"2018": rows, "2019": rows[::-1][::-1]}, tmp_path)
+    analysis.write_answers({"2018": rows, "2019": rows[::-1][::-1]}, tmp_path)
     assert json.loads((tmp_path / "asked.json").read_text())["2019"]["questions"] == 100
     assert (tmp_path / "asked.png").stat().st_size > 1000
 
@@ -181,10 +181,10 @@ def test_scores_by_the_date_of_the_answer(tmp_path):
     months = [{**row, "date": day} for row, day in zip(rows, days, strict=True)]
     by_date = analysis.summarize({"a": months})["a"]["by_date"]
     assert [(x["date"], x["questions"]) for x in by_date] == [("2018-01", 4), ("2019-02", 1)]
-    analysis.write({"a": rows, "b": rows}, tmp_path)
+    analysis.write_answers({"a": rows, "b": rows}, tmp_path)
     size = (tmp_path / "by_date.png").stat().st_size
     rows = [{**row, "loss": 3.0 + row["id"], "words": 2} for row in rows]
     by_date = analysis.summarize({"a": rows})["a"]["by_date"]
     assert by_date[0]["perplexity"]["value"] == pytest.approx(np.exp(1.5))
-    analysis.write({"a": rows, "b": rows}, tmp_path)
+    analysis.write_answers({"a": rows, "b": rows}, tmp_path)
     assert (tmp_path / "by_date.png").stat().st_size > size > 1000  # a second panel

@@ -101,7 +101,7 @@ def test_an_experiment_takes_what_its_folder_has(tmp_path, name, tuned):
 
 
 def test_what_needs_no_model_says_nothing_of_perplexities(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(experiments.study, "run", lambda *_, **__: None)
+    monkeypatch.setattr(experiments.study, "run_study", lambda *_, **__: None)
     monkeypatch.setattr(experiments, "load", lambda *_, **__: study)
     for name in ("table2", "table3"):
         text = experiments.run(f"temporalwiki/{name}", Updates(out=str(tmp_path))).read_text()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ckl_jax.analysis.perplexity import perplexity
-from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.rows import ProbedRun
 from ckl_jax.checkpoints.restore import find_checkpoint, restore_params
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
@@ -69,7 +69,7 @@ def test_one_command_makes_world_rows_and_initial_model_and_learns(runs, capsys)
 
 
 def test_facts_leave_rows_at_every_evaluation_and_perplexities_among_the_metrics(runs):
-    run, name = Run.open(runs.root / "vanilla"), "0501-0601_changed"
+    run, name = ProbedRun.open(runs.root / "vanilla"), "0501-0601_changed"
     assert set(run.last) == {name, "0501-0601_unchanged"}
     assert run.at(0)[name].answered is False  # asked at the last evaluation only
     last = run.last[name]
@@ -149,8 +149,8 @@ def test_a_run_is_tuned_on_facts_as_a_whole_and_asked(runs, tmp_path, capsys):
     assert summary["trainable_parameters"] == summary["total_parameters"]
     assert summary["base_checkpoint"] == str(runs.root / "lora") and summary["steps"] == 90
     assert summary["run"] == "lora_changed"
-    (scored,) = Run.open(folder).last.values()
-    assert Run.open(folder).steps == (90,) and scored.answered
+    (scored,) = ProbedRun.open(folder).last.values()
+    assert ProbedRun.open(folder).steps == (90,) and scored.answered
     assert perplexity(scored.losses) < 5 and scored.f1.mean() > 0.3
     assert_ranks_elsewhere(runs.root / "vanilla", tmp_path, runs.root)
 

@@ -18,7 +18,7 @@ _TABLES = "ckl-table*.json"
 _PARETO = "ckl-pareto"
 
 
-def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
+def write_seeds(folders: Sequence[str | Path], out: Path) -> list[Path]:
     """Writes seeds-NAME.md and .json for the tables that all folders have, and prints them.
 
     Tables that only some have are named, and left out.
@@ -44,7 +44,7 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
         for name in names
     }
     written = [
-        experiment_tables.write(
+        experiment_tables.write_tables(
             f"seeds/{Path(name).stem}", "over seeds", _over(found), out, about=lead
         )
         for name, found in tables.items()

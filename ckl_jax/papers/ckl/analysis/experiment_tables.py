@@ -10,7 +10,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.main_table import compute_table
 from ckl_jax.analysis.report import examples, sizes
-from ckl_jax.analysis.rows import Run, Scored
+from ckl_jax.analysis.rows import ProbedRun, Scored
 from ckl_jax.analysis.sections import Cell, Section, compact, ratio, two, write_markdown
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.data.facts.ckl_files import known_probe
@@ -210,7 +210,7 @@ def average_runs(runs: Sequence[Path]) -> Scored:
 
 
 def _only_probe(folder: Path) -> Scored:
-    found = Run.open(folder).last
+    found = ProbedRun.open(folder).last
     if len(found) != 1:
         raise UserError(f"{folder} was evaluated on {len(found)} probes; give runs of one.")
     return next(iter(found.values()))
@@ -356,7 +356,7 @@ def _about(parts: Collection[Mapping[str, Any]]) -> str:
     return " ".join([intro, *(text for name, text in _MEANINGS.items() if name in used)])
 
 
-def write(
+def write_tables(
     name: str,
     title: str,
     parts: Mapping[str, Mapping[str, Any]],

@@ -9,7 +9,7 @@ from ckl_jax.files import write_file
 from ckl_jax.papers.ckl.data.review import Reviewable, read_evidence, read_reviewable
 
 
-def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
+def write_page(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
     """Writes the page of the probes in a folder of CKL's layout; returns its path.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.rows import ProbedRun
 from ckl_jax.analysis.statistics import bootstrap_means, estimate
 from ckl_jax.analysis.study import load_study
 from ckl_jax.data.facts.probe import Probe
@@ -76,7 +76,7 @@ def compare_transfers(
     rows = {}
     for entry, folder in zip(study.methods, second, strict=True):
         # LM_0, LM_1, LM_2.
-        models = [study.initial.scores, entry.scores, Run.open(folder).last]
+        models = [study.initial.scores, entry.scores, ProbedRun.open(folder).last]
         ours = transfers(*({t: 100.0 * m[t].em.mean() for t in tasks} for m in models), tasks)
         drawn = transfers(*_draws(models, tasks), tasks)
         printed = _printed(published, entry.key, tasks)

@@ -60,7 +60,7 @@ def _still(now: np.ndarray, first: np.ndarray) -> dict[str, float] | None:
     return statistics.estimate(100 * (now & first).sum() / first.sum(), drawn)
 
 
-def write(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[str, Any]]]:
+def write_curves(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     """Writes `checkpoints.html`, `.json` and `.png`; returns its path, and `measure`."""
     found, out = measure(models), Path(out)
     image = _plot(found)

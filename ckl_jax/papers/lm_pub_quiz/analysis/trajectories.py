@@ -22,7 +22,7 @@ SCORES = {
 }
 
 
-def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
+def write_trajectories(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
     """Writes `trajectories.json` and `trajectories.png`, and prints the table.
 
     Args:

@@ -19,7 +19,7 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, Stalen
 NAME = "cutoffs"
 
 
-def write(study: StalenessStudy, last: str, out: Path) -> Section:
+def write_cutoffs(study: StalenessStudy, last: str, out: Path) -> Section:
     """Writes `cutoffs.json` and `cutoffs.png`; returns the section of the report.
 
     Args:

@@ -78,7 +78,7 @@ def _mean(values: Sequence[float]) -> dict[str, float]:
     return {"value": value, "error": error, "low": max(0.0, value - error), "high": value + error}
 
 
-def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
+def write_answers(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
     """Writes asked.json and asked.png, and by_date.png of several dates, and prints the table.
 
     Returns:

@@ -15,7 +15,7 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 NAME = "other_test_years"
 
 
-def write(found: Mapping[str, Mapping[str, Any]], out: Path) -> Section:
+def write_test_years(found: Mapping[str, Mapping[str, Any]], out: Path) -> Section:
     """Writes `other_test_years.json` and `.png`; returns the section of the report.
 
     Args:

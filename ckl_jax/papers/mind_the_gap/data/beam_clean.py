@@ -30,7 +30,7 @@ _COUNTS = "counts.json"
 Read = tuple[str, Document, bytes]  # what it is sorted by, itself, its signature
 
 
-def run(
+def clean_with_beam(
     inputs: Sequence[str | os.PathLike],
     out: str | os.PathLike,
     options: Options,
@@ -57,7 +57,7 @@ def run(
     backends = clean.backends_of(options)
     paths = [os.fspath(path) for path in inputs]
     _build(beam, pipeline, paths, Path(out), options, record_limit)
-    beam_runs.run(pipeline)
+    beam_runs.run_pipeline(pipeline)
     counts = read_json(Path(out) / _COUNTS)
     (Path(out) / _COUNTS).unlink()
     if not counts.get("kept"):

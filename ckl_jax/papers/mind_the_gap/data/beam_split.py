@@ -29,7 +29,7 @@ _PART_BYTES = 16 << 20
 Part = tuple[str, list[tuple[int, bytes]]]  # a file, and some of its lines with their numbers
 
 
-def run(
+def split_with_beam(
     inputs: Sequence[str | os.PathLike],
     out: str | os.PathLike,
     options: Options,
@@ -67,7 +67,7 @@ def run(
             | "Together" >> beam.combiners.ToList()
             | "Write" >> beam.Map(write_index, os.fspath(out / _INDEX))
         )
-        beam_runs.run(pipeline)
+        beam_runs.run_pipeline(pipeline)
         # The decision needs all documents at once, but no text: it is made here.
         index = _index(out / _INDEX, paths)
         plans = split_files.plan(index, options, variant, steps)
@@ -82,7 +82,7 @@ def run(
             | "Of one month" >> beam.GroupByKey()
             | "Write" >> beam.Map(write_month)
         )
-        beam_runs.run(pipeline)
+        beam_runs.run_pipeline(pipeline)
     finally:
         for name in (_INDEX, _KEYS, _BITS):
             (out / name).unlink(missing_ok=True)

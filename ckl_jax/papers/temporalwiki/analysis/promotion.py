@@ -138,7 +138,7 @@ def too_few(condition: Gate, facts: Mapping[str, int]) -> dict[str, Any]:
     return {"verdict": gate.TOO_FEW, "condition": condition.text, "reasons": reasons, "scores": {}}
 
 
-def write(verdicts: Sequence[Verdict], root: str | Path) -> Path:
+def write_verdicts(verdicts: Sequence[Verdict], root: str | Path) -> Path:
     """Writes verdict.json; returns its path."""
     path = Path(root) / VERDICT
     files.write_json(path, {"verdicts": [verdict.json() for verdict in verdicts]})

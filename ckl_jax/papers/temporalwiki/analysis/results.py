@@ -12,7 +12,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.perplexity import Losses
-from ckl_jax.analysis.rows import Run, read_rows
+from ckl_jax.analysis.rows import ProbedRun, read_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, read_json, read_json_object
 
@@ -147,11 +147,11 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
     return losses
 
 
-def probed(folder: Path) -> list[Run]:
+def probed(folder: Path) -> list[ProbedRun]:
     """The run and its later evaluations."""
     # Later evaluations hold the probes of intervals that came after the training.
     study_folders = (folder, *sorted((folder / LATER).glob("*")))
-    return [Run.open(path) for path in study_folders if any(path.glob("probes/rows_*.jsonl"))]
+    return [ProbedRun.open(path) for path in study_folders if any(path.glob("probes/rows_*.jsonl"))]
 
 
 def probes_of(folder: str | Path) -> set[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from ckl_jax.analysis import statistics
 from ckl_jax.analysis.main_table import fuar_cell
 from ckl_jax.analysis.perplexity import average, bootstrap, estimate, perplexity, rounded, score
-from ckl_jax.analysis.rows import EVAL, Run, training_flops
+from ckl_jax.analysis.rows import EVAL, ProbedRun, training_flops
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.papers.temporalwiki.analysis import results, text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import Key, Model, Study
@@ -242,7 +242,7 @@ def _tuned(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
     folder = model.path / results.LIGHT_TUNED / name
     if not (folder / "summary.json").is_file():
         return None
-    scored = Run.open(folder).last[name]
+    scored = ProbedRun.open(folder).last[name]
     answers = {"f1": 100 * float(scored.f1.mean()), "em": 100 * float(scored.em.mean())}
     return {**estimate(scored.losses), **answers}
 

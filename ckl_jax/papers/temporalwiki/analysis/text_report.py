@@ -77,7 +77,7 @@ def draw(table: Table, group: str = "proper_nouns"):
     return figure
 
 
-def write(table: Table, out: str | os.PathLike) -> None:
+def write_table(table: Table, out: str | os.PathLike) -> None:
     """Writes proper_nouns.json and proper_nouns.png to a folder."""
     write_json(Path(out) / "proper_nouns.json", without_nan(table))
     write_file(Path(out) / "proper_nouns.png", draw(table))

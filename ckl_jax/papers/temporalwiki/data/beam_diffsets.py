@@ -40,7 +40,7 @@ def build(todo: Plan, arguments: str = "") -> dict[str, Any]:
     missing = [i for i in range(len(todo.shards)) if not diffsets.is_done(todo, i)]
     if missing:
         _put_together(beam, pipeline, todo, missing)
-        beam_runs.run(pipeline)
+        beam_runs.run_pipeline(pipeline)
     return diffsets.finish(todo)
 
 
@@ -65,7 +65,7 @@ def _put_together(beam, pipeline, todo: Plan, missing: list[int]) -> None:
     _ = (
         {"files": files, "records": found.records, "reasons": reasons}
         | "Of a shard" >> beam.CoGroupByKey()
-        | "Write" >> beam.Map(write)
+        | "Write" >> beam.Map(write_group)
     )
 
 
@@ -123,7 +123,7 @@ def _one(versions: Iterable[bytes], path: str) -> Page | None:
     return found[0] if found else None
 
 
-def write(group: tuple[int, dict[str, Iterable]]) -> None:
+def write_group(group: tuple[int, dict[str, Iterable]]) -> None:
     """Writes a shard, in the order of page ids."""
     (paths,) = group[1]["files"]
     # Beam gives groups in any order; files are in the order of ids, as the local build writes them.

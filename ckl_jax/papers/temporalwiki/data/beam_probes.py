@@ -89,7 +89,7 @@ def _run(job: Job, arguments: str, put_together, names: tuple[str, ...]) -> dict
     """Runs a pipeline and returns the counts that it wrote."""
     beam, pipeline = beam_runs.new_pipeline(arguments)
     put_together(beam, pipeline, job)
-    beam_runs.run(pipeline)
+    beam_runs.run_pipeline(pipeline)
     return {name: read_json(_counts(job, name)) for name in names}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckl_jax.analysis.claims import judge
-from ckl_jax.analysis.rows import Run
+from ckl_jax.analysis.rows import ProbedRun
 from ckl_jax.cli.ckl import main
 from ckl_jax.files import read_json, write_json, write_jsonl
 from ckl_jax.papers.ckl.analysis import claims
@@ -158,7 +158,7 @@ def test_the_effect_is_that_of_the_rows_and_its_interval_of_their_items(demos):
     numbers = claims.read_numbers(demos[0], 400, 0, is_demo=True)
     em = {}
     for name in ("initial", "vanilla", "lora"):
-        em[name] = {probe: x.em for probe, x in Run.open(demos[0] / name).last.items()}
+        em[name] = {probe: x.em for probe, x in ProbedRun.open(demos[0] / name).last.items()}
 
     def fuar(name, draw):
         score = {m: {p: 100 * em[m][p][draw[p]].mean() for p in draw} for m in ("initial", name)}

@@ -33,7 +33,7 @@ def folder(tmp_path):
             "rows": rows,
             "metrics": {"invariant_lama": "em"},
         }
-        experiment_tables.write("ckl/table3", "a table", {"small": part}, out)
+        experiment_tables.write_tables("ckl/table3", "a table", {"small": part}, out)
         return str(out)
 
     return make

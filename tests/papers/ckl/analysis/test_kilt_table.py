@@ -56,7 +56,7 @@ def test_means_and_notes(tmp_path):
     assert (cell["paper"], cell["low"], cell["high"]) == (13.42, *(pytest.approx(20),) * 2)
     assert not part["rows"]["initial"]["nq"]["printed"] and part["metrics"] == METRIC
     assert part["notes"][0] == "nq: 1 of 4 evaluated records have no answer that fits."
-    path = experiment_tables.write("ckl/x", "a title", {"kilt": part}, tmp_path)
+    path = experiment_tables.write_tables("ckl/x", "a title", {"kilt": part}, tmp_path)
     text = path.read_text()
     assert (
         "| NQ EM, n = 4 | ELI5 R-L, n = 2 |" in text

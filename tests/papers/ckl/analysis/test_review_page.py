@@ -81,7 +81,7 @@ def folder(tmp_path):
 
 
 def test_the_file_needs_nothing_else_and_holds_no_html_of_items(folder):
-    path = review_page.write(folder)
+    path = review_page.write_page(folder)
     page = path.read_text()
     assert path == folder / "review.html"
     assert page.count("<script") == 2 and page.count("</script>") == 2
@@ -122,7 +122,7 @@ def decisions(browser):
 
 @pytest.mark.slow
 def test_keys_and_buttons_decide_and_the_export_applies(folder, browser, tmp_path):
-    path = review_page.write(folder)
+    path = review_page.write_page(folder)
     browser.open(path)
     assert browser.run("document.title") == "Review of probes"  # and not HACKED
     rows = texts(browser, "#rows > tr")
@@ -176,7 +176,7 @@ def test_keys_and_buttons_decide_and_the_export_applies(folder, browser, tmp_pat
 
 @pytest.mark.slow
 def test_decisions_outlive_the_page_and_are_imported(folder, browser, tmp_path):
-    path = review_page.write(folder)
+    path = review_page.write_page(folder)
     browser.open(path)
     for key in ("1", "2", "1"):
         browser.key(key)
@@ -236,7 +236,7 @@ def test_twenty_thousand_items_stay_usable(browser, tmp_path):
         ),
     )
     begun = time.monotonic()
-    browser.open(review_page.write(tmp_path / "many"))
+    browser.open(review_page.write_page(tmp_path / "many"))
     assert len(texts(browser, "#rows > tr")) == 50
     loaded = time.monotonic() - begun
     begun = time.monotonic()

@@ -14,7 +14,7 @@ from tests.papers.lm_pub_quiz.test_probe import golden  # noqa: F401 (a fixture)
 
 def test_facts_are_counted_as_by_hand(tmp_path):
     models = {f"step {i}": results(i, lift=i / 2) for i in range(4)}
-    page, found = checkpoints.write(models, tmp_path)
+    page, found = checkpoints.write_curves(models, tmp_path)
     known = [
         {(c, i) for c in ("P1", "P2") for i, x in enumerate(fractions(m, c)) if x > 0.5}
         for m in models.values()

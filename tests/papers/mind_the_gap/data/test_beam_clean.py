@@ -27,7 +27,7 @@ def test_the_same_documents(tmp_path):
     half = [write_jsonl(tmp_path / f"{i}.jsonl", rows[i::2]) for i in range(2)]
     options = Options(shard_bytes=9000)
     wanted = clean(half, tmp_path / "x.jsonl", options)
-    report = beam_clean.run(half, tmp_path / "beam", options)
+    report = beam_clean.clean_with_beam(half, tmp_path / "beam", options)
     files = sorted((tmp_path / "beam").glob("*.jsonl.gz"))
     found = [document for path in files for document in read_documents(path)]
     assert found == list(read_documents(tmp_path / "x.jsonl"))

@@ -43,7 +43,9 @@ def test_the_same_splits(tmp_path, variant):
         write_documents(half, documents[i::2])
     options = Options(test_period=1, per_month=2, seed=3)
     wanted = split_files.split(tmp_path / "all.jsonl", tmp_path / "x", options, variant, 2)
-    found = beam_split.run(halves, tmp_path / "beam", options, variant, 2, part_bytes=2000)
+    found = beam_split.split_with_beam(
+        halves, tmp_path / "beam", options, variant, 2, part_bytes=2000
+    )
     assert found == wanted
     folders = [path.parent for path in (tmp_path / "x").rglob("*.jsonl.gz")]
     assert len(folders) >= len(NAMES)
@@ -73,7 +75,9 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
 
 def test_files_can_be_joined(tmp_path):
     documents = _corpus(tmp_path / "all.jsonl")
-    beam_split.run([tmp_path / "all.jsonl"], tmp_path / "beam", Options(test_period=1, per_month=2))
+    beam_split.split_with_beam(
+        [tmp_path / "all.jsonl"], tmp_path / "beam", Options(test_period=1, per_month=2)
+    )
     joined = tmp_path / "test.jsonl.gz"
     months = sorted((tmp_path / "beam" / "test").iterdir())
     joined.write_bytes(b"".join(path.read_bytes() for path in months))

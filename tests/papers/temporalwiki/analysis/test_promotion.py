@@ -149,7 +149,7 @@ def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
     (verdict,) = promotion.compare_study(root, condition, ("lora",))
     assert verdict.verdict == gate.HOLD
     assert verdict.found["scores"]["changed"]["value"] == pytest.approx(1 / 1.1)
-    path = promotion.write(verdicts, root)
+    path = promotion.write_verdicts(verdicts, root)
     page = write_report(root).read_text()
     path.unlink()
     assert verdicts[0].sentence() in page and "of whole intervals" in page
