@@ -291,6 +291,8 @@ def make(
             found = _two_wordings(pair, index, used)
             if found is None or (not is_new and _may_have_changed(pair, before, now)):
                 continue
+            if _is_outdated(pair, index):
+                continue
             tag, old_answer = _tag(pair, index, before)
             if not tag or len(chosen[tag]) >= limits[tag]:
                 continue
@@ -370,12 +372,37 @@ def _is_the_same(a: str, b: str) -> bool:
 
 def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
     """The key of the answer that old text gives in the words of the new sentence, or ""."""
+    found = _other_answers(pair, now, before)
+    # Neither in old nor in new text: what differs between them may have changed.
+    return "" if not found or _has_several(pair, now, (now, before)) else max(found)[1]
+
+
+def _is_outdated(pair: Pair, index: _Index) -> bool:
+    """Whether the text of a fact states another in its place later, either way round."""
+    last = max(sentence.date for sentence in index.by_pair[pair])
+    for one in (pair, pair[::-1]):
+        others = _other_answers(one, index, index)
+        later = any(date > last and not _is_the_same(key, one[0]) for date, key in others)
+        if later and not _has_several(one, index, (index,)):
+            return True
+    return False
+
+
+def _has_several(pair: Pair, index: _Index, read: Iterable[_Index]) -> bool:
+    """Whether a name may have several answers at a time, in the relations that state a fact."""
+    answer, about = pair
+    asked = [(s.relation, s.keys.index(answer), s.keys.index(about)) for s in index.by_pair[pair]]
+    return any(text.has_several(*a) for a in asked for text in read)
+
+
+def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, str]]:
+    """(day, key) of each other answer that `read` gives in the words of a fact of `index`."""
     answer, about = pair
     found: list[tuple[str, str]] = []
-    older = before.by_name.get(about, ())
-    for sentence in now.by_pair[pair] if len(older) <= _COMMON else ():
+    there = read.by_name.get(about, ())
+    for sentence in index.by_pair[pair] if len(there) <= _COMMON else ():
         frame, is_date = sentence.frame(*pair), answer in sentence.is_date
-        for other in older:
+        for other in there:
             for _, _, key in other.spans:
                 if (key in other.is_date) != is_date or key == about:
                     continue
@@ -387,11 +414,7 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
                 # What both name beside the two is no other answer.
                 if same and key not in {k for _, _, k in sentence.spans}:
                     found.append((other.date, key))
-    asked = [(s.relation, s.keys.index(answer), s.keys.index(about)) for s in now.by_pair[pair]]
-    # Neither in old nor in new text: what differs between them may have changed.
-    if not found or any(index.has_several(*a) for a in asked for index in (now, before)):
-        return ""
-    return max(found)[1]
+    return found
 
 
 def _item(

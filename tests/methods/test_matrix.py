@@ -250,7 +250,8 @@ def test_optimizer_state_follows_from_the_trainable_count(name, arch):
     if method.tx:  # RecAdam: two moments and the anchor
         assert 3 * count(trainable) <= state <= 3 * count(trainable) + 4
     else:
-        assert state - own <= count(trainable)
+        # Of a leaf that is not factored Adafactor has three placeholders of one number, too.
+        assert state - own <= count(trainable) + 3 * len(flatten(trainable)) + 1
         assert not frozen or state - own < size(tx, params)
 
 

@@ -41,6 +41,18 @@ def named(facts, relation, old, answer):
     ]
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_fact_that_its_own_text_replaces_later_is_not_asked(is_new):
+    facts = planted.facts(18)
+    documents = planted.documents(facts)  # the changes stand in one text
+    texts = (documents, []) if is_new else ([], documents)
+    made, _ = items.make(*texts, dict.fromkeys(items.TAGS, 500))
+    asked = {frozenset((item.about, item.answer.lower())) for item in made}
+    last = {frozenset((f.subject.lower(), f.answer.lower())) for f in facts}
+    first = {frozenset((f.subject.lower(), f.old.lower())) for f in facts if f.old}
+    assert not asked & first and len(asked & last) == len(facts)
+
+
 def test_a_change_of_a_number_alone_is_one():
     stem = {f: f.answer.split()[0] for f in planted.facts(18)}
     facts = named(stem, "product", lambda f: f"{stem[f]} 4", lambda f: f"{stem[f]} 5")

@@ -126,6 +126,7 @@ def _check(demo: Demo) -> None:
         check_world(demo.source, demo.size, demo.data, demo.world)
     if demo.imported:
         demo.imported.require(T5, "ckl demo")
+    methods.check_own(demo.methods, _trainings(demo))
     if demo.bindings:
         studies.refuse_own(demo.bindings, _macros(demo, PAPER[0]))
         studies.check_trainings(_trainings(demo), demo.bindings)

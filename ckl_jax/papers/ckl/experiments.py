@@ -22,7 +22,7 @@ from ckl_jax.papers.ckl import cost, gpt2, results
 from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, find_file
 from ckl_jax.papers.ckl.imported import GPT2, T5
-from ckl_jax.papers.ckl.methods import METHODS, in_order
+from ckl_jax.papers.ckl.methods import METHODS, check_own, in_order
 from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, KILT, Experiment, find
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.ckl.trainings import refuse_own, trainings
@@ -119,8 +119,9 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
     if any(scenario.tuned for scenario in experiment.scenarios):
         _check_kilt(name, running)
     _check_model(name, running, _is_of_gpt2(experiment))
+    plan = trainings(experiment, running)
+    check_own(running.methods, plan)
     if running.bindings:
-        plan = trainings(experiment, running)
         studies.check_trainings(plan, running.bindings)
         for settings in map(studies.settings_of, plan if running.of_tunings else ()):
             for name in _FILES:

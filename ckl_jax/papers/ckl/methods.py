@@ -8,6 +8,8 @@ from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.config import gin_files
 from ckl_jax.errors import UserError
+from ckl_jax.train import studies
+from ckl_jax.train.subprocess_runs import Training
 
 PAPER = ("vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular")
 NEWER = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # only run if --methods names them
@@ -46,7 +48,7 @@ def expand(names: Sequence[str]) -> tuple[str, ...]:
       UserError: a name is no method's, there is no such file, or two would share a folder.
     """
     named = list(dict.fromkeys(name for word in names for name in _WORDS.get(word, (word,))))
-    own = [name for name in named if name.endswith(".gin")]
+    own = list(filter(is_own, named))
     for name in own:
         gin_files.find(name, gin_files.search_folders((), [name]))
     bundled = dict.fromkeys((*METHODS, *gin_files.bundled_methods(), *own))
@@ -62,13 +64,31 @@ def in_order(names: Sequence[str]) -> list[str]:
     return sorted(dict.fromkeys(names), key=lambda m: (*METHODS, m).index(m))
 
 
+def is_own(method: str) -> bool:
+    """Whether it is the path of a user's gin file."""
+    return method.endswith(".gin")
+
+
 def folder(method: str) -> str:
     """The name of a method's run: my_lora of ckl_my_lora.gin."""
-    return labels.method_key(Path(method).stem) if method.endswith(".gin") else method
+    return labels.method_key(Path(method).stem) if is_own(method) else method
+
+
+def check_own(methods: Sequence[str], trainings: Sequence[Training]) -> None:
+    """Raises `UserError` for users' gin files by which their trainings could not start."""
+    for method in filter(is_own, methods):
+        command = next(t for t in trainings if f"--gin_file={method}" in t.command)
+        try:
+            studies.check_trainings([command], ())
+        except UserError as e:
+            raise UserError(
+                f"--methods {method}: {e} Such a file includes 'jobs/ckl_train.gin' and "
+                "'data/ckl_world.gin' and binds METHOD (docs/methods/README.md)."
+            ) from e
 
 
 def job_files(method: str) -> tuple[str, ...]:
     """The gin files that train by a method on the simulated world."""
-    if method.endswith(".gin"):
+    if is_own(method):
         return (method,)
     return ("jobs/ckl_train.gin", f"methods/{method}.gin", "data/ckl_world.gin")

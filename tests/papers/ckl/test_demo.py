@@ -106,11 +106,14 @@ def test_a_bad_world_is_refused_first(refused, command, tmp_path):
     )
 
 
-def test_a_bad_demo_is_refused_first(refused):
+def test_a_bad_demo_is_refused_first(refused, tmp_path):
     assert "--seed is -1; give 0 or more" in refused("demo", "--seed=-1")
     assert "--jobs is -2; give 0 or more" in refused("demo", "--jobs=-2")
     assert "Did you mean 'lora'?" in refused("demo", "--methods=vanilla, lara")
     assert "There is no gin file 'mine.gin'" in refused("demo", "--methods=mine.gin")
+    no_job = tmp_path / "no_job.gin"
+    no_job.write_text("BATCH_SIZE = 20\n")
+    assert "includes 'jobs/ckl_train.gin' and" in refused("demo", f"--methods={no_job}")
     same = refused("demo", "--methods=lora,ckl_lora.gin")
     assert "--methods has 'ckl_lora.gin' and another of its name" in same
     assert "--methods is ' ,' and names none" in refused("demo", "--methods= ,")
