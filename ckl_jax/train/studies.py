@@ -225,6 +225,18 @@ def settings_of(training: Training) -> dict[str, Any]:
     return _values(*training.gin())
 
 
+def changed_settings(training: Training) -> list[str]:
+    """The names that a finished training's gin files give other values now than it recorded."""
+    from ckl_jax.config import gin_config  # slow
+
+    now = settings_of(training)
+    recorded = gin_config.read([str(training.folder / "config.gin")], trusted=("all",))
+    then = {b.name: b.value for b in recorded.scan.bindings}
+    of_study = {statement.split("=")[0].strip() for statement in training.gin()[1]}
+    names = sorted((now.keys() | then.keys()) - of_study)
+    return [name for name in names if now.get(name) != then.get(name)]
+
+
 def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
     """Refuses gin files and statements that `t5x train` would refuse before it reads anything.
 

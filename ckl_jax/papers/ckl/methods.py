@@ -49,13 +49,13 @@ def expand(names: Sequence[str]) -> tuple[str, ...]:
     """
     named = list(dict.fromkeys(name for word in names for name in _WORDS.get(word, (word,))))
     own = list(filter(is_own, named))
+    every = (*METHODS, *gin_files.bundled_methods())
     for name in own:
         gin_files.find(name, gin_files.search_folders((), [name]))
-    bundled = dict.fromkeys((*METHODS, *gin_files.bundled_methods(), *own))
-    checks.require_names(bundled, **{"--methods": tuple(named)})
-    for i, name in enumerate(named):
-        if folder(name) in map(folder, named[:i]):
-            raise UserError(f"--methods has {name!r} and another of its name; rename the file.")
+    checks.require_names(dict.fromkeys((*every, *own)), **{"--methods": tuple(named)})
+    for i, name in enumerate(own):
+        if folder(name) in (*every, *map(folder, own[:i])):
+            raise UserError(f"--methods: {name!r} has the name of another method; rename the file.")
     return tuple(named)
 
 
@@ -75,16 +75,22 @@ def folder(method: str) -> str:
 
 
 def check_own(methods: Sequence[str], trainings: Sequence[Training]) -> None:
-    """Raises `UserError` for users' gin files by which their trainings could not start."""
+    """Raises `UserError` for users' gin files whose trainings could not start, or are of others."""
     for method in filter(is_own, methods):
-        command = next(t for t in trainings if f"--gin_file={method}" in t.command)
+        own = [t for t in trainings if f"--gin_file={method}" in t.command]
         try:
-            studies.check_trainings([command], ())
+            studies.check_trainings(own[:1], ())
         except UserError as e:
             raise UserError(
                 f"--methods {method}: {e} Such a file includes 'jobs/ckl_train.gin' and "
                 "'data/ckl_world.gin' and binds METHOD (docs/methods/README.md)."
             ) from e
+        for training in own:
+            if training.is_done and (changed := studies.changed_settings(training)):
+                raise UserError(
+                    f"--methods {method}: {training.folder} was trained with another "
+                    f"{changed[0]}; remove that folder, or rename the gin file."
+                )
 
 
 def job_files(method: str) -> tuple[str, ...]:

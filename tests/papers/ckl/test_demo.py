@@ -14,6 +14,7 @@ from ckl_jax.analysis import report
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import demo as job
+from ckl_jax.papers.ckl import methods
 from ckl_jax.parallel import mesh
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import subprocess_runs
@@ -106,6 +107,24 @@ def test_a_bad_world_is_refused_first(refused, command, tmp_path):
     )
 
 
+def test_a_run_of_a_gin_file_that_has_changed_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "ckl_mine.gin"
+    own.write_text("include 'ckl_vanilla.gin'\n")
+    demo = job.Demo(size="tiny", methods=("ckl_mine.gin",), out="out")
+    training = job.training(demo, "ckl_mine.gin")
+    assert str(training.folder) == "out/mine"
+    training.folder.mkdir(parents=True)
+    _, statements = training.gin()
+    recorded = "\n".join(["include 'ckl_vanilla.gin'", *statements])
+    (training.folder / "config.gin").write_text(recorded)
+    (training.folder / "summary.json").write_text("{}")
+    methods.check_own(demo.methods, [training])
+    own.write_text("include 'ckl_vanilla.gin'\nLEARNING_RATE = 0.5\n")
+    with pytest.raises(UserError, match="out/mine was trained with another LEARNING_RATE"):
+        methods.check_own(demo.methods, [training])
+
+
 def test_a_bad_demo_is_refused_first(refused, tmp_path):
     assert "--seed is -1; give 0 or more" in refused("demo", "--seed=-1")
     assert "--jobs is -2; give 0 or more" in refused("demo", "--jobs=-2")
@@ -115,7 +134,7 @@ def test_a_bad_demo_is_refused_first(refused, tmp_path):
     no_job.write_text("BATCH_SIZE = 20\n")
     assert "includes 'jobs/ckl_train.gin' and" in refused("demo", f"--methods={no_job}")
     same = refused("demo", "--methods=lora,ckl_lora.gin")
-    assert "--methods has 'ckl_lora.gin' and another of its name" in same
+    assert "--methods: 'ckl_lora.gin' has the name of another method" in same
     assert "--methods is ' ,' and names none" in refused("demo", "--methods= ,")
     assert "--gin.EPOCHS is -1; give 1 or more" in refused("demo", "--gin=EPOCHS=-1")
     assert "Did you mean 'EPOCHS'?" in refused("demo", "--gin=EPOCH=1")
