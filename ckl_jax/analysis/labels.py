@@ -39,6 +39,11 @@ def method_key(name: str) -> str:
     return name.removeprefix("ckl_")
 
 
+def order(key: str) -> int:
+    """The place of a method in tables: CKL's order, then all that it does not have."""
+    return [*METHODS, key].index(key)
+
+
 def method_label(key: str) -> str:
     """Such as "LoRA", and "LoRA 1e-4" of a run lora-1e-4, at a learning rate."""
     method, _, rate = key.partition("-")

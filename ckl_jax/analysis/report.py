@@ -55,15 +55,8 @@ def is_run(folder: Path) -> bool:
 
 
 def _inside(folder: Path) -> list[Path]:
-    known = list(labels.METHODS)
     found = [path for path in folder.iterdir() if is_run(path)]
-
-    def order(path: Path) -> tuple[int, str]:
-        key = labels.method_key(path.name)
-        # The order of the tables in CKL, then names that it does not have.
-        return (known.index(key) if key in known else len(known), path.name)
-
-    return sorted(found, key=order)
+    return sorted(found, key=lambda path: (labels.order(labels.method_key(path.name)), path.name))
 
 
 def write_report(

@@ -79,7 +79,7 @@ def check_own(methods: Sequence[str], trainings: Sequence[Training]) -> None:
     for method in filter(is_own, methods):
         own = [t for t in trainings if f"--gin_file={method}" in t.command]
         try:
-            studies.check_trainings(own[:1], ())
+            studies.check_trainings([t for t in own if not t.is_done][:1], ())
         except UserError as e:
             raise UserError(
                 f"--methods {method}: {e} Such a file includes 'jobs/ckl_train.gin' and "

@@ -25,7 +25,7 @@ INITIAL = "initial"
 _KEPT, _UPDATED, _NEW = _PROBES = ("invariant_lama", "updated_lama", "new_lama")
 _AXES = ("learned", "forgotten")
 _LEVELS = (0.25, 0.5, 0.75)  # of the most that the reference learned
-_NAME = re.compile(r"(?P<method>\w+)-(?P<rate>[\d.]+(?:e[-+]?\d+)?)(?:-(?P<strength>\w+=.+))?")
+_NAME = re.compile(r"(?P<method>.+?)-(?P<rate>[\d.]+(?:e[-+]?\d+)?)(?:-(?P<strength>\w+=.+))?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,10 +115,11 @@ def _parts(name: str) -> dict[str, str | None]:
     return _NAME.fullmatch(name).groupdict()
 
 
-def _order(name: str) -> tuple[int, float, str]:
+def _order(name: str) -> tuple[int, str, float, str]:
     """Sort key of a run in tables: method, then rate."""
-    parts, methods = _parts(name), list(labels.METHODS)
-    return methods.index(parts["method"]), float(parts["rate"]), parts["strength"] or ""
+    parts = _parts(name)
+    method = parts["method"]
+    return labels.order(method), method, float(parts["rate"]), parts["strength"] or ""
 
 
 def _read(runs: Sequence[str | Path], samples: int) -> Seed:

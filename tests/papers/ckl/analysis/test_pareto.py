@@ -50,6 +50,14 @@ def test_one_run_of_each_method_learned_most(root):
     assert [e.label for e in study.entries] == ["Initial", "LoRA 0.001", "Vanilla 0.002"]
 
 
+def test_a_users_own_method_stands_beside_the_others(root):
+    folders = pareto.runs_of(root(**VANILLA, **{"my-own_at_0.001": (5, 5, 5)}))
+    study = pareto.most_learned(load_study(folders))
+    assert [e.label for e in study.entries] == ["Initial", "my-own-0.001", "Vanilla 0.002"]
+    _, numbers = pareto.compare([folders], samples=50)
+    assert "my-own" in numbers["matched"] and "vanilla" in numbers["matched"]
+
+
 def test_nothing_learned_is_matched_by_nobody(root):
     runs = {"vanilla_at_0.001": (4, 0, 0), "lora_at_0.001": (6, 0, 0)}
     _, numbers = pareto.compare([pareto.runs_of(root(**runs))], samples=50)
