@@ -112,6 +112,9 @@ def _operand(node: ast.expr, text: str, known: _Known) -> str | float:
         return node.id
     if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value < 1e9:
         return float(node.value)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        if isinstance(number := _operand(node.operand, text, known), float):
+            return -number
     raise _refuse(node, text, known[1])
 
 

@@ -53,8 +53,11 @@ def html(
     )
 
 
-def read_decisions(path: str | Path, digest: str) -> dict[str, Any]:
+def read_decisions(path: str | Path, digest: str | None = None) -> dict[str, Any]:
     """Returns {key: decision} of the file that a page exported.
+
+    Args:
+      digest: of the items that they are on; None: any.
 
     Raises:
       UserError: the file holds no decisions, or those of other items.
@@ -65,7 +68,7 @@ def read_decisions(path: str | Path, digest: str) -> dict[str, Any]:
     decisions = value.get("decisions")
     if not isinstance(decisions, dict):
         raise UserError(f"{path}: 'decisions' is not a map of items to decisions.")
-    if value.get("benchmark") != digest:
+    if digest is not None and value.get("benchmark") != digest:
         raise UserError(
             f"{path} was exported for other items (benchmark {value.get('benchmark')!r}, here "
             f"{digest!r}); write the page again and import the file there."

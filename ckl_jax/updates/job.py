@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, checks, files
-from ckl_jax.analysis import gate, labels
+from ckl_jax.analysis import gate, labels, review_page
 from ckl_jax.analysis.sections import refuse_foreign
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import check_rows, read_config
@@ -202,7 +202,7 @@ class _Run:
             settings.method, self.config, settings.bindings, settings.batch_size
         )
         if settings.decisions is not None:
-            files.read_json(settings.decisions)  # which items they are on is known later
+            review_page.read_decisions(settings.decisions)  # on which items is known later
         positions = getattr(self.config, "max_positions", None)
         if positions and (settings.length or 0) > positions:
             raise UserError(

@@ -463,6 +463,7 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--gin.NUM_MICROBATCHES=3", "--batch-size=16"], "does not divide BATCH"),
         (["--model=LLAMA", "--gin.EVAL_PERIOD=0"], "EVAL_PERIOD is 0"),
         (["--model=LLAMA", "--decisions=missing.json"], "missing.json"),
+        (["--model=LLAMA", "--decisions=LLAMA/config.json"], "is not a file of decisions"),
         (["--model=LLAMA", "--gin.MESH_SHAPE={'nope': 1}"], "Unknown mesh axis 'nope'"),
     ],
 )

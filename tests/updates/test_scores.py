@@ -41,6 +41,15 @@ def test_what_can_never_hold_is_refused(text):
     scores.parse(f"{text} or kept >= 1 and kept_loss >= 1")
 
 
+def test_a_bound_may_be_negative():
+    gate = scores.parse("new_gain >= -0.05 and -0.1 < kept_loss < .5")
+    assert not gate.condition.failures({"new_gain": (-0.04, 0.1), "kept_loss": (-0.09, 0.0)})
+    assert gate.condition.failures({"new_gain": (-0.06, 0.1), "kept_loss": (-0.09, 0.0)})
+    for bad in ("new > -kept", "new > --kept_loss", "new > -True"):
+        with pytest.raises(UserError, match="not a comparison"):
+            scores.parse(bad)
+
+
 def test_scores_by_hand():
     tags = ["new"] * 4 + ["changed"] * 2 + ["kept"] * 4
     right = np.array([[0, 0, 0, 1, 0, 0, 1, 1, 1, 1], [1, 1, 0, 1, 1, 0, 1, 1, 0, 1]], bool)

@@ -6,6 +6,7 @@ and of at least so many facts.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ _SAYS = {
 
 def parse(text: str) -> Gate:
     """Reads a condition on ratios; see `Gate.parse`."""
-    return Gate.parse(text, NAMES, _HINT, MIN_FACTS)
+    ratios = dict.fromkeys(NAMES, (0.0, math.inf))
+    return Gate.parse(text, NAMES, _HINT, MIN_FACTS, bounds=ratios)
 
 
 @dataclasses.dataclass(frozen=True)
