@@ -30,6 +30,7 @@ class Registry:
 
     def __init__(self, root: str | Path, begins_with: str | None = None):
         self.root, self._begins_with = Path(root), begins_with
+        self._was_there = self.root.is_dir()
 
     @classmethod
     def open(cls, root: str | Path, model: str | None) -> "Registry":
@@ -75,7 +76,7 @@ class Registry:
             shutil.rmtree(folder)
         for name in ("registry.json", LOCK):
             (self.root / name).unlink(missing_ok=True)
-        for folder in (self.root / "updates", self.root):
+        for folder in (self.root / "updates", *[self.root] * (not self._was_there)):
             with contextlib.suppress(OSError):  # it holds files of others
                 folder.rmdir()
 

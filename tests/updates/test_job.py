@@ -429,6 +429,9 @@ def test_too_little_text_is_said_and_leaves_nothing(llama, tmp_path, more, capsy
     assert update(out, tmp_path / "text.txt", "--model", str(llama), *more) == 3
     assert "Nothing to learn in" in capsys.readouterr().out
     assert not out.exists()
+    out.mkdir()  # a folder that was there stays
+    assert update(out, tmp_path / "text.txt", "--model", str(llama), *more) == 3
+    assert out.is_dir() and not list(out.iterdir())
 
 
 def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys):
