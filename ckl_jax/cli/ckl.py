@@ -298,15 +298,20 @@ def _refuse(argv: Sequence[str], help_text: Callable[[], str], event: Any) -> No
         case "BadValue":
             raise UserError(f"{flag} lacks a value; {see}")
         case "InstantiationFailure":
-            value = re.search(r"'.*?'", event.message)
-            if value and re.fullmatch(r"\{[\w,-]+\}", flags := argument.lowered.metavar):
-                choices = flags[1:-1].replace(",", ", ")
-                raise UserError(f"{flag} is {value[0]}; choose from {choices}.")
-            if kind := _KINDS.get(argument and argument.lowered.metavar):
-                what = f"is {value[0]}" if value else "has too many digits"
-                raise UserError(f"{flag} {what}; give {kind}.")
-            raise UserError(f"{flag or 'an argument'} is {event.message}.")
+            raise _not_a_value(argument, flag, event.message)
     raise UserError(f"these arguments do not go together; {see}")
+
+
+def _not_a_value(argument: Any, flag: str, message: str) -> UserError:
+    """The error for what tyro cannot make a value of an option from."""
+    value = re.search(r"'.*?'", message)
+    if value and re.fullmatch(r"\{[\w,-]+\}", flags := argument.lowered.metavar):
+        choices = flags[1:-1].replace(",", ", ")
+        return UserError(f"{flag} is {value[0]}; choose from {choices}.")
+    if kind := _KINDS.get(argument and argument.lowered.metavar):
+        what = f"is {value[0]}" if value else "has too many digits"
+        return UserError(f"{flag} {what}; give {kind}.")
+    return UserError(f"{flag or 'an argument'} is {message}.")
 
 
 def _flag(argument: Any) -> str:

@@ -291,8 +291,6 @@ def make(
             found = _two_wordings(pair, index, used)
             if found is None or (not is_new and _may_have_changed(pair, before, now)):
                 continue
-            if _is_outdated(pair, index):
-                continue
             tag, old_answer = _tag(pair, index, before)
             if not tag or len(chosen[tag]) >= limits[tag]:
                 continue
@@ -316,6 +314,8 @@ def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
 
 def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
     """What a fact of new or of old text is an item of ("" of none), and a change's old answer."""
+    if _is_outdated(pair, index):
+        return "", ""
     if pair in before.by_pair:
         return "kept", ""
     old = _old_answer(pair, index, before)

@@ -76,7 +76,8 @@ class Registry:
             shutil.rmtree(folder)
         for name in ("registry.json", LOCK):
             (self.root / name).unlink(missing_ok=True)
-        for folder in (self.root / "updates", *[self.root] * (not self._was_there)):
+        made = [self.root / "updates", self.root]
+        for folder in made[:1] if self._was_there else made:
             with contextlib.suppress(OSError):  # it holds files of others
                 folder.rmdir()
 

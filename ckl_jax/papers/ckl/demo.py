@@ -15,7 +15,6 @@ from ckl_jax.analysis import labels
 from ckl_jax.options import SomeNames
 from ckl_jax.papers.ckl import methods
 from ckl_jax.papers.ckl.imported import LENGTHS, T5, Imported
-from ckl_jax.papers.ckl.methods import PAPER
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
 from ckl_jax.world.ckl import check_data_dir, check_world
@@ -64,9 +63,8 @@ class Demo(studies.StudySettings):
         suffix = "" if self.source == "simulated" else f"-{self.source}"
         self._set(out=self.out or f"runs/demo{suffix}")
         self._set(world=self.world or VARIANTS[0])
-        self._set(
-            methods=methods.expand(self.methods or (_TRIAL if self.size == "tiny" else PAPER))
-        )
+        usual = _TRIAL if self.size == "tiny" else methods.PAPER
+        self._set(methods=methods.expand(self.methods or usual))
         checks.require_choice(SOURCES, **{"--source": self.source})
         check_data_dir(self.source, self.data)
 
@@ -128,7 +126,7 @@ def _check(demo: Demo) -> None:
         demo.imported.require(T5, "ckl demo")
     methods.check_own(demo.methods, _trainings(demo))
     if demo.bindings:
-        studies.refuse_own(demo.bindings, _macros(demo, PAPER[0]))
+        studies.refuse_own(demo.bindings, _macros(demo, methods.PAPER[0]))
         studies.check_trainings(_trainings(demo), demo.bindings)
 
 

@@ -61,7 +61,7 @@ def expand(names: Sequence[str]) -> tuple[str, ...]:
 
 def in_order(names: Sequence[str]) -> list[str]:
     """Methods in the order of the tables; one's own come last."""
-    return sorted(dict.fromkeys(names), key=lambda m: (*METHODS, m).index(m))
+    return sorted(dict.fromkeys(names), key=labels.order)
 
 
 def is_own(method: str) -> bool:
