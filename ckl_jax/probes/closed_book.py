@@ -33,6 +33,7 @@ from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import metrics
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
@@ -89,7 +90,6 @@ class ClosedBook(ProbeLengths):
 
     published = PROBES
     may_be_empty = True
-    batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
         for probe in self.records.values():
@@ -108,9 +108,12 @@ class ClosedBook(ProbeLengths):
             checks.require_ints(**{"ClosedBook.ks": self.ks})
         self.check_lengths()
 
-    def evaluator(self, model: BaseTransformerModel, put_batch=None) -> "ClosedBookEvaluator":
-        """The probes of this record on one model."""
-        return ClosedBookEvaluator(self, model, put_batch)
+    def __call__(
+        self, model: BaseTransformerModel, partitioner: Partitioner
+    ) -> "ClosedBookEvaluator":
+        """The probes of this record on one model, an evaluation of `train.train.train`."""
+        partitioner.check_batch_size(self.batch_size, "PROBE_BATCH_SIZE")
+        return ClosedBookEvaluator(self, model, partitioner.put_whole)
 
     @property
     def search_options(self) -> dict[str, Any]:
@@ -200,14 +203,9 @@ class ClosedBookEvaluator:
             if jax.process_index() == 0:
                 print(f"Warning: {said}.", file=sys.stderr, flush=True)
 
-    def rows(
-        self, params: Any, context: Mapping[str, Any], *, last: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        """Yields one row per item; the first of a probe has its `probe_record` too.
-
-        Args:
-          context: put into every row: run, method, phase, epoch, step.
-        """
+    def __call__(self, params: Any, step: int, last: bool) -> Iterator[dict[str, Any]]:
+        """Yields one row per item; the first of a probe has its `probe_record` too."""
+        del step
         config = self.config
         # P@k needs max(ks) beams, up to 50 times the cost of the search for EM.
         wide = config.precision == "always" or (config.precision == "last" and last)
@@ -223,7 +221,7 @@ class ClosedBookEvaluator:
                 row = self._row(config.records[probe], item, predictions, candidates)
                 # The record once per probe: a table needs it, and rows are many.
                 said = {} if i else self._said(probe)
-                yield {**context, "probe": probe, **row, **said}
+                yield {"probe": probe, **row, **said}
 
     def _said(self, probe: str) -> dict[str, Any]:
         """Fields of a probe's first row: its record and its overlap with the training text."""

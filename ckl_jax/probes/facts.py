@@ -7,7 +7,7 @@ light-tuning (appendix F) the object is generated too: "subject relation" is con
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ckl_jax import checks
 from ckl_jax.data.facts.fact_files import Fact, FactFile, read_all
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes.closed_book import judge
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from ckl_jax.probes.losses import GroupLosses
@@ -42,7 +43,7 @@ class FactProbes:
     answer_tokens: int = 5
     beam_size: int = 2
 
-    batch_size_macro = "FACT_BATCH_SIZE"
+    has_rows = True
 
     def __post_init__(self) -> None:
         checks.require_names(empty=True, FACT_PROBES=self.files)
@@ -55,9 +56,15 @@ class FactProbes:
         """The names of the probes; () is none."""
         return tuple(Path(file).stem for file in self.files)
 
-    def evaluator(self, model: DecoderOnlyModel, put_batch=None) -> "FactEvaluator":
-        """The probes of this record on one model."""
-        return FactEvaluator(self, model, put_batch)
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of the metrics."""
+        return tuple(f"inference_eval/{name}" for name in self.names)
+
+    def __call__(self, model: DecoderOnlyModel, partitioner: Partitioner) -> "FactEvaluator":
+        """The facts of this record on one model, an evaluation of `train.train.train`."""
+        partitioner.check_batch_size(self.batch_size, "FACT_BATCH_SIZE")
+        return FactEvaluator(self, model, partitioner.put_whole)
 
 
 class FactEvaluator:
@@ -88,24 +95,20 @@ class FactEvaluator:
             for row, fact in zip(ids, facts, strict=True)
         ]
 
-    def rows(
-        self, params: Any, context: Mapping[str, Any], *, last: bool = False
-    ) -> Iterator[dict[str, Any]]:
+    def __call__(self, params: Any, step: int, last: bool) -> Iterator[dict[str, Any]]:
         """Yields one row per fact, in the order of the files.
-
-        Args:
-          context: put into every row: run, method, phase, epoch, step.
 
         Raises:
           UserError: the loss of a fact is not finite.
         """
+        del step
         asks = self.config.answers == "always" or (self.config.answers == "last" and last)
         for file, tokens in self._files:
             ids, marks = zip(*tokens, strict=True)
             losses = self._losses(params, ids, marks)
             answers = self._answers(params, file.facts) if asks else [None] * len(ids)
             for fact, row, loss, found in zip(file.facts, ids, losses, answers, strict=True):
-                yield {**context, "probe": file.name, **self._row(file, fact, row, loss, found)}
+                yield {"probe": file.name, **self._row(file, fact, row, loss, found)}
 
     def _row(self, file: FactFile, fact: Fact, ids: Sequence[int], loss, answers) -> dict:
         (nll, object_nll), (tokens, object_tokens) = (map(float, values) for values in loss)

@@ -13,6 +13,7 @@ class ProbeLengths:
     """What `ClosedBook` and its like have in common.
 
     Attributes:
+      has_rows: an evaluation that yields rows of items, from which scores are made.
       published: {name: probe} of those that have names.
       may_be_empty: whether there may be no probes.
       probes: records, or names in `published`.
@@ -20,6 +21,7 @@ class ProbeLengths:
         all. A target length counts the start token, as Hugging Face's does.
     """
 
+    has_rows: ClassVar[bool] = True
     published: ClassVar[Mapping[str, Probe]]
     may_be_empty: ClassVar[bool] = False
     probes: Sequence[str | Probe]
@@ -49,6 +51,11 @@ class ProbeLengths:
     def names(self) -> tuple[str, ...]:
         """The names of the probes; () is none."""
         return tuple(self.records)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of the metrics."""
+        return tuple(f"inference_eval/{name}" for name in self.names)
 
     def check_lengths(self) -> None:
         """Raises `UserError` for a length that is not a positive integer or belongs to no probe."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -13,20 +12,19 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.evaluations import (
-    Probes,
-    further_scores,
-    make_evaluator,
+    Evaluations,
+    MakeEvaluation,
+    Row,
+    Scores,
+    chosen,
     refuse_others,
     write_evaluation,
     write_metrics,
 )
-from ckl_jax.train.held_out import Perplexity
 from ckl_jax.train.metrics_log import EventFile
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import RestoredModel, phase_from, position
 from ckl_jax.train.resume_check import refuse_foreign
-
-Scores = dict[str, dict[str, float]]
 
 
 def evaluate(
@@ -34,9 +32,9 @@ def evaluate(
     model: BaseTransformerModel,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     output_dir: str,
-    probes: Probes | None = None,
-    held_out: Perplexity | None = None,
-    evaluations: Sequence[Any] = (),
+    probes: MakeEvaluation | None = None,
+    held_out: MakeEvaluation | None = None,
+    evaluations: Sequence[MakeEvaluation] = (),
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
     partitioner: Partitioner | None = None,
     run_name: str | None = None,
@@ -52,10 +50,9 @@ def evaluate(
       restore_checkpoint_cfg: which checkpoints.
       output_dir: gets `config.gin`, `model-info.txt`, `probes/`, `inference_eval/`,
         `training_eval/`.
-      probes: what to evaluate, and how to decode.
-      held_out: tasks whose perplexity to measure.
-      evaluations: further ones, as `train.train.train` takes them; `names` says what of, and one
-        without names is left out.
+      probes, held_out: the first of the evaluations, with arguments of their own, so that a gin
+        file binds one without repeating the others.
+      evaluations: as `train.train.train` takes them; one whose `names` are empty is left out.
       method: the one that trained the checkpoints.
       partitioner: mesh and rules.
       run_name: for rows; default, the checkpoints' folder's name.
@@ -68,31 +65,26 @@ def evaluate(
       UserError: something in the configuration or the files does not fit, or `output_dir` holds
         files of others.
     """
-    probe_names = tuple(probes.names) if probes else ()
-    held = (held_out,) if held_out else ()
-    # An evaluation without names has nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
-    chosen = [e for e in (*held, *evaluations) if e.names]
-    if not probe_names and not chosen:
+    makers = chosen(probes, held_out, *evaluations)
+    if not makers:
         raise UserError(
             "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or give "
             "HELD_OUT_TASKS, FACT_PROBES or PROPER_NOUN_TASKS."
         )
     refuse_foreign(output_dir, "EVAL_OUTPUT_DIR")
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
-    evaluator = make_evaluator(probes, restored.model, restored.partitioner)
-    # Made once, so that their functions are compiled once for all checkpoints.
-    measures = [make(restored.model, restored.partitioner) for make in chosen]
+    evaluate_params = Evaluations(makers, restored.model, restored.partitioner)
     mirror = Mirror.of(output_dir)
     # Before `Done` reads them: another machine may have begun this evaluation in the bucket.
     mirror.pull()
-    done = Done(output_dir, (*probe_names, *(name for e in chosen for name in e.names)))
+    done = Done(output_dir, tuple(name for e in makers for name in getattr(e, "names", ())))
     results: dict[int, Scores] = {}
     left = restored.paths
     # A checkpoint that is named by itself is evaluated again in any case.
     if restore_checkpoint_cfg.mode == "all":
         left = [path for path in left if not done.has(path)]
     for path in left:
-        refuse_others(output_dir, position(path)[0], probe_names)
+        refuse_others(output_dir, position(path)[0], evaluate_params.probes)
     if not left and jax.process_index() == 0:
         print(
             f"All {len(restored.paths)} checkpoints were evaluated already; their results are in "
@@ -110,7 +102,9 @@ def evaluate(
                 "phase": phase_from(path) if phase is None else phase,
             }
             # All processes compute; the first one alone writes.
-            rows, measured = _ask(restored, path, evaluator, measures, context, output_dir)
+            params = restored.load(path)
+            restored.describe(output_dir)
+            rows, measured = evaluate_params(params, context, last=True)
             if jax.process_index() == 0:
                 results[step] = _write(output_dir, step, rows, measured)
                 # After the results are written: an interruption before this line repeats the
@@ -121,29 +115,9 @@ def evaluate(
     return results
 
 
-def _ask(
-    restored: RestoredModel,
-    path: str,
-    evaluator: Any,
-    measures: Sequence[Any],
-    context: dict[str, Any],
-    output_dir: str,
-) -> tuple[list[dict[str, Any]] | None, Scores]:
-    """The rows of the probes (None without probes) and the scores of further evaluations."""
-    params = restored.load(path)
-    restored.describe(output_dir)
-    rows = list(evaluator.rows(params, context, last=True)) if evaluator else None
-    measured: Scores = {}
-    for measure in measures:
-        measured |= further_scores(measure, params, context["step"], True)
-    return rows, measured
-
-
-def _write(
-    output_dir: str, step: int, rows: list[dict[str, Any]] | None, measured: Scores
-) -> Scores:
+def _write(output_dir: str, step: int, rows: Sequence[Row], measured: Scores) -> Scores:
     """Writes rows, metrics and events; returns the scores by probe and task."""
-    scores = {} if rows is None else write_evaluation(output_dir, step, rows)
+    scores = write_evaluation(output_dir, step, rows) if rows else {}
     write_metrics(output_dir, step, measured)
     splits = {f"inference_eval/{probe}": x for probe, x in scores.items()} | measured
     _write_events(output_dir, step, splits)
@@ -161,7 +135,7 @@ class Done:
 
     def has(self, path: str) -> bool:
         # All of them: a task that was added since makes the checkpoint due again.
-        return all(path in self._lines(file) for file in self._files)
+        return bool(self._files) and all(path in self._lines(file) for file in self._files)
 
     def add(self, path: str) -> None:
         for file in self._files:

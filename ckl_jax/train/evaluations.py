@@ -1,8 +1,13 @@
-"""The files of one evaluation: probe rows, and the files that T5X writes."""
+"""Evaluates a model by probes and other evaluations, and writes the files of an evaluation.
+
+An evaluation is made once, of `(model, partitioner)`, and gives `(parameters, step, whether it is
+the last) -> {split: {name: number}}`. Probes yield rows of items instead, one for each, from which
+scores and reports are made.
+"""
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +20,88 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import closed_book
-from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
-from ckl_jax.probes.facts import FactEvaluator, FactProbes
 from ckl_jax.train.step_metrics import StepMetrics
 
 Row = Mapping[str, Any]
-Probes = ClosedBook | FactProbes
+Scores = dict[str, Mapping[str, float]]
+Evaluation = Callable[[Any, int, bool], Scores | Iterator[dict[str, Any]]]
+MakeEvaluation = Callable[[BaseTransformerModel, Partitioner], Evaluation]
 
 
-def check_probes(probes: Any) -> None:
-    """Raises `UserError` unless PROBES is a record of probes in a folder, or None."""
+def chosen(
+    probes: MakeEvaluation | None, *evaluations: MakeEvaluation | None
+) -> tuple[MakeEvaluation, ...]:
+    """The evaluations that have something to evaluate, `probes` first.
+
+    Raises:
+      UserError: PROBES is not a record of probes in a folder, or None.
+    """
     # Without its parentheses in gin, a record is a class.
-    if probes is not None and (isinstance(probes, type) or not hasattr(probes, "evaluator")):
+    if probes is not None and (isinstance(probes, type) or not callable(probes)):
         raise UserError(
             f"PROBES is {probes!r}; give a record such as @closed_book.ClosedBook(), or None."
         )
     if hasattr(probes, "data_dir"):
         checks.require_text(PROBE_DIR=probes.data_dir)
+    # An evaluation may have nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
+    return tuple(e for e in (probes, *evaluations) if e is not None and getattr(e, "names", True))
+
+
+class Evaluations:
+    """The chosen evaluations on one model; their functions are compiled once for all steps.
+
+    Attributes:
+      probes: the names of those that yield rows.
+
+    Raises:
+      UserError: files or the model do not fit, or the mesh does not divide the batches.
+    """
+
+    def __init__(
+        self,
+        makers: Sequence[MakeEvaluation],
+        model: BaseTransformerModel,
+        partitioner: Partitioner,
+    ):
+        with_rows = [make for make in makers if getattr(make, "has_rows", False)]
+        self.probes = tuple(name for make in with_rows for name in make.names)
+        self._evaluations = [make(model, partitioner) for make in makers]
+
+    def __bool__(self) -> bool:
+        return bool(self._evaluations)
+
+    def __call__(
+        self, params: Any, context: Mapping[str, Any], *, last: bool
+    ) -> tuple[list[Row], Scores]:
+        """Evaluates parameters; returns the rows of the probes and the scores of the others.
+
+        Args:
+          params: all of them.
+          context: put into every row: run, method, phase, epoch, step.
+          last: whether this is the last evaluation of a run, whose searches may be wider.
+
+        Raises:
+          UserError: an evaluation, such as a user's, does not return {split: {name: number}}.
+        """
+        rows, scores = [], {}
+        for evaluation in self._evaluations:
+            returned = evaluation(params, context["step"], last)
+            if isinstance(returned, Iterator):
+                rows += ({**context, **row} for row in returned)
+            else:
+                _check_scores(evaluation, returned)
+                scores |= returned
+        return rows, scores
 
 
 def check_best(
-    best: KeepBest | None, probes: Any, evaluations: Sequence[Any], metrics: StepMetrics
+    best: KeepBest | None, evaluations: Sequence[MakeEvaluation], metrics: StepMetrics
 ) -> None:
     """Raises `UserError` if the best checkpoint is looked for by a metric that a run will not have.
 
     Args:
       best: how checkpoints are chosen, or None.
-      probes: a record of probes, or None.
-      evaluations: of `train.train.train`; what one without `names` evaluates is not known.
+      evaluations: see `chosen`; what one without `names` evaluates is not known.
       metrics: what makes the rows of training.
     """
     if best is None:
@@ -61,8 +120,7 @@ def check_best(
     own = [getattr(e, "splits", getattr(e, "names", None)) for e in evaluations]
     if None in own and not best.metric.startswith("train/"):
         return
-    splits = [f"inference_eval/{name}" for name in (probes.names if probes else ())]
-    splits += [split for each in own for split in each or ()]
+    splits = [split for each in own for split in each or ()]
     trained = trained if best.patience is None else []
     if not is_of([*(f"{split}/" for split in splits), *trained]):
         score = best.metric.rpartition("/")[2]
@@ -84,29 +142,7 @@ def check_metric(best: KeepBest | None, scores: Mapping[str, Mapping[str, float]
         )
 
 
-def make_evaluator(
-    probes: Probes | None, model: BaseTransformerModel, partitioner: Partitioner
-) -> ClosedBookEvaluator | FactEvaluator | None:
-    """The probes of a record on a model; None if there are none.
-
-    Raises:
-      UserError: the files or the model do not fit, or the mesh does not divide the batches.
-    """
-    if probes is None or not probes.names:
-        return None
-    partitioner.check_batch_size(probes.batch_size, probes.batch_size_macro)
-    return probes.evaluator(model, partitioner.put_whole)
-
-
-def further_scores(
-    evaluation: Callable[[Any, int, bool], Any], params: Any, step: int, last: bool
-) -> dict[str, Mapping[str, float]]:
-    """Calls an evaluation that is not a probe, such as a user's, and checks what it returns.
-
-    Raises:
-      UserError: it is not {split: {name: number}}.
-    """
-    scores = evaluation(params, step, last)
+def _check_scores(evaluation: Evaluation, scores: Any) -> None:
     is_nested = isinstance(scores, Mapping) and all(
         isinstance(split, str) and isinstance(values, Mapping) for split, values in scores.items()
     )
@@ -116,7 +152,6 @@ def further_scores(
             f"The evaluation {name} of {evaluation.__module__} returned {str(scores)[:80]}; let it "
             "return {split: {name: number}}."
         )
-    return dict(scores)
 
 
 def _is_number(value: Any) -> bool:

@@ -31,7 +31,7 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner, check_batch, known_parts
 from ckl_jax.train import setup
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.train.evaluations import Probes, check_best, check_probes, make_evaluator
+from ckl_jax.train.evaluations import Evaluations, MakeEvaluation, check_best
 from ckl_jax.train.resume_check import digest_inputs, refuse_foreign
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import SUMS, make_train_step
@@ -276,14 +276,13 @@ def prepare(
     metrics: StepMetrics | None = None,
     legacy_microbatch_means: bool = False,
     make_inputs: Callable[[], Any] | None = None,
-    probes: Probes | None = None,
-    evaluations: Sequence[Callable[[BaseTransformerModel, Partitioner], Any]] = (),
+    evaluations: Sequence[MakeEvaluation] = (),
 ) -> Prepared:
     """Checks the settings of `train.train` and derives what follows from shapes alone.
 
     Nothing of vocabulary, corpus or probes is read before `make_inputs` was called, nothing of the
-    base checkpoint before what that returns was called. The latter may train for long: probes and
-    evaluations are tried before it.
+    base checkpoint before what that returns was called. The latter may train for long: evaluations
+    are made before it, to see that they fit.
 
     Raises:
       UserError: something in the configuration, the corpus or the base checkpoint does not fit.
@@ -323,9 +322,7 @@ def prepare(
     tx, restore = optimizer_from(first_step), checkpoint_cfg.restore
     if make_base is not None:
         setup.check_first_phase(shapes, restore.path)
-        make_evaluator(probes, extended, partitioner)
-        for make in evaluations:
-            make(extended, partitioner)
+        Evaluations(evaluations, extended, partitioner)
         make_base()
     restores_optimizer = bool(
         restore.optimizer
@@ -374,8 +371,7 @@ def check_settings(
     first_step: int,
     metrics: StepMetrics | None,
     make_inputs: Any,
-    probes: Probes | None,
-    evaluations: Sequence[Any],
+    evaluations: Sequence[MakeEvaluation],
     **_: Any,
 ) -> None:
     """Checks those arguments of `prepare` that need no data, no checkpoint and no device.
@@ -401,8 +397,7 @@ def check_settings(
     check_batch(dataset.batch_size, num_microbatches, known_parts(partitioner.mesh_shape))
     # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
     learning_rate(total_steps=total_steps or 10**6)
-    check_probes(probes)
-    check_best(checkpoint_cfg.save.keep_best, probes, evaluations, metrics or StepMetrics())
+    check_best(checkpoint_cfg.save.keep_best, evaluations, metrics or StepMetrics())
 
 
 def _check_length(epochs: int | None, total_steps: int | None, first_step: int) -> None:

@@ -28,7 +28,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.parallel.processes import FolderLock, StopSignal
 from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.train.evaluations import Probes
+from ckl_jax.train.evaluations import MakeEvaluation, chosen
 from ckl_jax.train.metrics_log import check_services
 from ckl_jax.train.prepare import Prepared, check_settings, prepare
 from ckl_jax.train.remote_sync import Mirror
@@ -37,7 +37,7 @@ from ckl_jax.train.resume import Begun, begin, why_finished
 from ckl_jax.train.resume_check import check_same_run
 from ckl_jax.train.saving import Saver, stop_training
 from ckl_jax.train.state import TrainState
-from ckl_jax.train.step_evaluation import Evaluation, StepEvaluation
+from ckl_jax.train.step_evaluation import StepEvaluation
 from ckl_jax.train.step_metrics import StepMetrics
 from ckl_jax.train.telemetry import Profile, Telemetry, say
 from ckl_jax.train.vocabulary_check import check_same_vocabulary
@@ -54,8 +54,8 @@ def train(
     clip_norm: float | None = 0.5,
     epochs: int | None = None,
     total_steps: int | None = None,
-    probes: Probes | None = None,
-    evaluations: Sequence[Callable[[BaseTransformerModel, Partitioner], Evaluation]] = (),
+    probes: MakeEvaluation | None = None,
+    evaluations: Sequence[MakeEvaluation] = (),
     eval_period: int | None = None,
     eval_first: bool | None = None,
     checkpoint_cfg: CheckpointConfig = CheckpointConfig(),  # noqa: B008
@@ -87,8 +87,9 @@ def train(
       clip_norm: bound of the global gradient norm, or None.
       epochs: passes over the corpus.
       total_steps: ends the run at this step instead, within as many epochs as it takes.
-      probes: closed-book probes or facts, put after every epoch.
-      evaluations: make further evaluations, done where probes are put.
+      probes: the first of the evaluations, such as `ClosedBook`; it has an argument of its own, so
+        that a gin file binds it without repeating the others.
+      evaluations: what to evaluate after every epoch; see `evaluations`.
       eval_period: evaluate every so many steps instead of every epoch.
       eval_first: also evaluate before the first step; None does so where training starts from a
         checkpoint.
@@ -126,6 +127,7 @@ def train(
     compile_cache.keep_freed_memory()
     _check_reports(eval_period, log_period, profile_steps, progress, metric_services)
     restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
+    evaluations = chosen(probes, *evaluations)
     run = prepare(
         model=model,
         dataset=train_dataset_cfg,
@@ -145,7 +147,6 @@ def train(
         metrics=metrics,
         legacy_microbatch_means=legacy_microbatch_means,
         make_inputs=make_inputs,
-        probes=probes,
         evaluations=evaluations,
     )
     if restore.path and not restore.assignment_map:  # which may leave the embedding out
@@ -157,7 +158,7 @@ def train(
         phase = phase_from(restore.path) + (method.trains and restore.path is not None)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     stop = StopSignal()
-    evaluation = StepEvaluation(run, probes, evaluations, context, stop)
+    evaluation = StepEvaluation(run, evaluations, context, stop)
     eval_first = restore.path is not None if eval_first is None else eval_first
     save_cfg = checkpoint_cfg.save
     store = CheckpointStore(run.model_dir, keep=save_cfg.keep, keep_best=save_cfg.keep_best)
@@ -376,6 +377,7 @@ def for_prepare(arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = _with_defaults(arguments)
     given["dataset"] = given["train_dataset_cfg"]
     given["partitioner"] = given["partitioner"] or Partitioner()
+    given["evaluations"] = chosen(given["probes"], *given["evaluations"])
     return {name: given[name] for name in inspect.signature(prepare).parameters}
 
 

@@ -154,7 +154,7 @@ def fails_at_once(fails, tmp_path, monkeypatch):
         ({"CHECKPOINT_PERIOD": 0}, "CHECKPOINT_PERIOD is 0; give 1 or more"),
         ({"CHECKPOINT_MINUTES": 0}, "CHECKPOINT_MINUTES is 0; give a finite number above 0"),
         ({"EVAL_PERIOD": 0}, "EVAL_PERIOD is 0"),
-        ({"PROBES": 3}, "PROBES is 3; give one such as @closed_book.ClosedBook() or None"),
+        ({"PROBES": 3}, "PROBES is 3; give a function, such as @closed_book.ClosedBook() or None"),
         ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE"),
         ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),

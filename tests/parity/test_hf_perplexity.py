@@ -15,7 +15,7 @@ from ckl_jax.data.text.byte_level import END, TEMPORALWIKI_TOKENS, ByteLevelVoca
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.gpt2 import Transformer
-from ckl_jax.probes.facts import FactProbes
+from ckl_jax.probes.facts import FactEvaluator, FactProbes
 from tests.helpers import TINY, model_of
 
 torch = pytest.importorskip("torch")
@@ -126,8 +126,8 @@ def test_losses_and_perplexities_equal_transformers(theirs, facts, legacy):
     config = config_from_hf(theirs.config.to_dict())
     params = params_from_hf({n: x.numpy() for n, x in theirs.state_dict().items()}, config)
     model = DecoderOnlyModel(Transformer(config), vocabulary=vocabulary, left_pad_legacy=legacy)
-    evaluator = FactProbes(files=(str(path),), batch_size=16).evaluator(model)
-    found = list(evaluator.rows(params, {"step": 3}))
+    evaluator = FactEvaluator(FactProbes(files=(str(path),), batch_size=16), model)
+    found = list(evaluator(params, 3, False))
     assert [row["answers"][0] for row in found] == [row[2] for row in rows]
     assert (
         sum(row["truncated"] for row in found)
@@ -158,6 +158,7 @@ def test_losses_and_perplexities_equal_transformers(theirs, facts, legacy):
 
 def test_a_model_with_an_encoder_is_refused(facts):
     with pytest.raises(UserError, match="decoder-only model, such as GPT-2, and not of a T5Config"):
-        FactProbes(files=(str(facts[0]),)).evaluator(
-            model_of(TINY, input_vocabulary=facts[2], output_vocabulary=facts[2])
+        FactEvaluator(
+            FactProbes(files=(str(facts[0]),)),
+            model_of(TINY, input_vocabulary=facts[2], output_vocabulary=facts[2]),
         )

@@ -11,7 +11,7 @@ from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.causal import prepare_prompts
 from ckl_jax.errors import UserError
-from ckl_jax.probes.closed_book import ClosedBook, summarize, until_stop
+from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator, summarize, until_stop
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from tests.helpers import TINY_GPT2, model_of
 
@@ -62,7 +62,7 @@ def asked(folder, monkeypatch):
             target_lengths={"*": 4},
             **settings,
         )
-        return given, list(book.evaluator(model).rows(None, {"step": 3}))
+        return given, list(ClosedBookEvaluator(book, model)(None, 3, False))
 
     return ask
 
@@ -147,10 +147,9 @@ def test_rows_of_a_strangers_probe_carry_its_record(asked, folder):
 
 def test_what_exceeds_the_positions_is_refused_first(folder):
     model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
+    book = ClosedBook(data_dir=str(folder), probes=("invariant_lama",), precision="never")
     with pytest.raises(UserError, match="asks 'invariant_lama' with 25 tokens.* 16 positions"):
-        ClosedBook(data_dir=str(folder), probes=("invariant_lama",), precision="never").evaluator(
-            model
-        )
+        ClosedBookEvaluator(book, model)
 
 
 def test_or_the_question(asked):

@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.probes.facts import FactProbes
+from ckl_jax.probes.facts import FactEvaluator, FactProbes
 from ckl_jax.train.evaluations import write_evaluation
 from tests.helpers import TINY_GPT2, model_of, random_params
-
-CONTEXT = {"run": "r", "method": "m", "phase": 1, "epoch": 2, "step": 3}
 
 
 class Letters:
@@ -42,13 +40,13 @@ def evaluator(tmp_path_factory):
     path.with_suffix(".jsonl").write_text(json.dumps(before))
     model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
     config = FactProbes(files=(str(path),), length=10, batch_size=2, answers="last")
-    return config.evaluator(model)
+    return FactEvaluator(config, model)
 
 
 def test_a_row_says_what_a_fact_cost_and_what_was_answered(evaluator, tmp_path, monkeypatch):
     params = random_params(TINY_GPT2)
-    first, second = evaluator.rows(params, CONTEXT)
-    assert "predictions" not in first and {k: first[k] for k in CONTEXT} == CONTEXT
+    first, second = evaluator(params, 0, False)
+    assert "predictions" not in first
     assert (first["interval"], first["class"], first["kind"]) == ("0801-0901", "changed", "updated")
     assert (first["input"], first["answers"]) == ("A B in", ["Rome"])
     assert first["old_answers"] == ["Bari"]
@@ -62,7 +60,7 @@ def test_a_row_says_what_a_fact_cost_and_what_was_answered(evaluator, tmp_path, 
         return iter([[" Bari. It is", "Rome"], ["the o", "x"]])
 
     monkeypatch.setattr(evaluator._generator, "answers", answers)
-    first, second = rows = list(evaluator.rows(params, CONTEXT, last=True))
+    first, second = rows = list(evaluator(params, 0, True))
     assert first["predictions"] == ["Bari", "Rome"]
     assert (first["em"], first["em_old"], first["hit_rank"]) == (0, 1, 2)
     assert (second["em"], second["f1"]) == (1, 1.0)  # without the article
@@ -74,7 +72,7 @@ def test_a_row_says_what_a_fact_cost_and_what_was_answered(evaluator, tmp_path, 
 def test_losses_that_are_not_finite_are_refused(evaluator):
     broken = jax.tree.map(lambda x: x * jnp.nan, random_params(TINY_GPT2))
     with pytest.raises(UserError, match=r"loss of the fact 'A B . in . Rome' is nan; the model's"):
-        list(evaluator.rows(broken, CONTEXT))
+        list(evaluator(broken, 0, False))
 
 
 @pytest.mark.parametrize(

@@ -42,17 +42,17 @@ def test_the_best_by_a_probe_stays_besides_the_newest(tiny, tmp_path):
 
 
 def test_the_best_by_a_number_of_training_needs_no_evaluation():
-    check_best(KeepBest("train/loss"), None, (), StepMetrics())
-    check_best(KeepBest("train/non_padding_fraction/decoder"), None, (), T5XMetrics())
+    check_best(KeepBest("train/loss"), (), StepMetrics())
+    check_best(KeepBest("train/non_padding_fraction/decoder"), (), T5XMetrics())
     with pytest.raises(UserError, match="'train/loss', a number of training.* set PATIENCE to No"):
-        check_best(KeepBest("train/loss", patience=2), None, (), StepMetrics())
+        check_best(KeepBest("train/loss", patience=2), (), StepMetrics())
     with pytest.raises(UserError, match="'train/nosuch', which no evaluation has"):
-        check_best(KeepBest("train/nosuch", patience=2), None, (), StepMetrics())
+        check_best(KeepBest("train/nosuch", patience=2), (), StepMetrics())
     # Of an evaluation without `names` it is not known what it evaluates.
     for metric, evaluations in (("em", ()), ("train/lossy", ()), ("train/lossy", (object(),))):
         with pytest.raises(UserError, match=f"'{metric}', which no evaluation has"):
-            check_best(KeepBest(metric), None, evaluations, StepMetrics())
-    check_best(KeepBest("em"), None, (object(),), StepMetrics())
+            check_best(KeepBest(metric), evaluations, StepMetrics())
+    check_best(KeepBest("em"), (object(),), StepMetrics())
 
 
 def test_a_number_that_a_probe_has_not_is_named_after_its_first_evaluation():

@@ -15,7 +15,7 @@ import pytest
 from ckl_jax.analysis.rows import read_metrics
 from ckl_jax.errors import UserError
 from ckl_jax.train import metrics_log
-from ckl_jax.train.evaluations import further_scores
+from ckl_jax.train.evaluations import Evaluations
 from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
 from ckl_jax.train.progress import ProgressBar
 from ckl_jax.train.telemetry import in_a_line
@@ -198,12 +198,18 @@ def test_an_evaluation_that_returns_no_scores_is_named(returned):
         return returned
 
     with pytest.raises(UserError, match="The evaluation .*mine of .* returned .*; let it return"):
-        further_scores(mine, {}, 0, True)
+        Evaluations([lambda *_: mine], None, None)({}, {"step": 0}, last=True)
 
 
-def test_scores_may_be_numbers_of_any_kind():
+def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
+    def probe(params, step, last):
+        yield {"probe": "p", "item": params, "last": last}
+
     scores = {"a": {"x": 1, "y": np.float32(2.0), "z": jnp.bfloat16(3.0)}, "b": {}}
-    assert further_scores(lambda *_: scores, {}, 0, True) == scores
+    evaluations = Evaluations([lambda *_: probe, lambda *_: lambda *_: scores], None, None)
+    rows, found = evaluations(5, {"run": "r", "step": 3}, last=True)
+    assert rows == [{"run": "r", "step": 3, "probe": "p", "item": 5, "last": True}]
+    assert found == scores
 
 
 class FakeService(types.ModuleType):

@@ -15,6 +15,7 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS, KiltRecord, KiltSet, read_dev
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import closed_book, metrics
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.probe_lengths import ProbeLengths
@@ -75,7 +76,6 @@ class KiltProbes(ProbeLengths):
     reading: str = PAPER
 
     published = KILT_SETS
-    batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
         for probe in self.records.values():
@@ -86,9 +86,10 @@ class KiltProbes(ProbeLengths):
         checks.require_choice(READINGS, KILT_SCORING=self.reading)
         self.check_lengths()
 
-    def evaluator(self, model: EncoderDecoderModel, put_batch=None) -> "KiltEvaluator":
-        """The data sets of this record on one model."""
-        return KiltEvaluator(self, model, put_batch)
+    def __call__(self, model: EncoderDecoderModel, partitioner: Partitioner) -> "KiltEvaluator":
+        """The data sets of this record on one model, an evaluation of `train.train.train`."""
+        partitioner.check_batch_size(self.batch_size, "PROBE_BATCH_SIZE")
+        return KiltEvaluator(self, model, partitioner.put_whole)
 
 
 class KiltEvaluator:
@@ -141,15 +142,9 @@ class KiltEvaluator:
             )
         return records, rows, cut
 
-    def rows(
-        self, params: Any, context: Mapping[str, Any], *, last: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        """Yields one row per record; the first of a data set has its `probe_record` too.
-
-        Args:
-          context: put into every row: run, method, phase, epoch, step.
-        """
-        del last
+    def __call__(self, params: Any, step: int, last: bool) -> Iterator[dict[str, Any]]:
+        """Yields one row per record; the first of a data set has its `probe_record` too."""
+        del step, last
         for name, (records, tokens, cut) in self._sets.items():
             max_length, length = self.config.lengths(name)
             # No longer than the longest needs, in steps that data sets share compilations by.
@@ -159,7 +154,6 @@ class KiltEvaluator:
             reported = {"probe_record": own.as_json()}
             for record, no_answer_fits, predictions in zip(records, cut, said, strict=True):
                 yield {
-                    **context,
                     "probe": name,
                     **self._row(own.metric, record, predictions),
                     "cut": int(no_answer_fits),
