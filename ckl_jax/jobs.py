@@ -38,14 +38,14 @@ def probe(
       **settings: fields of `papers.lm_pub_quiz.settings.Settings`, such as `subsample=10` or
         `out="folder"`; bad ones raise `UserError`.
     """
-    from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.papers.lm_pub_quiz import probe as job
+    from ckl_jax.train.progress import counting
 
     chosen = (templates,) if isinstance(templates, int) else templates and tuple(templates)
     options = checks.settings("probe", job.Settings, {**settings, "templates": chosen})
     data = dataset if isinstance(dataset, Dataset) else Dataset.from_path(dataset)
-    with ProgressLine() as line:
+    with counting() as line:
         show = lambda code, done, whole: line(done + 1, whole, f"relations: {code}")  # noqa: E731
         return job.probe(model, data, options, show, tokenizer)
 
@@ -80,12 +80,12 @@ def diffsets(old: Folder | None, new: Folder, out: Folder, **options: Any) -> di
     As `ckl data diffsets` does, whose options are taken by name. `old` None takes all text of
     `new`. Bad dumps or options raise `UserError`.
     """
-    from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.cli.work import count_workers
     from ckl_jax.papers.temporalwiki.data import diffsets as job
+    from ckl_jax.train.progress import counting
 
     todo = job.plan(old, new, out, checks.settings("diffsets", job.Options, options))
-    with ProgressLine() as progress:
+    with counting() as progress:
         return job.build(todo, count_workers(0), progress=progress) or {}
 
 
@@ -98,11 +98,11 @@ def splits(documents: Folder, out: Folder, **options: Any) -> "pandas.DataFrame"
     """
     import pandas
 
-    from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.papers.mind_the_gap.data import split_files, time_splits
+    from ckl_jax.train.progress import counting
 
     wanted = checks.settings("splits", time_splits.Options, options)
-    with ProgressLine() as progress:
+    with counting() as progress:
         (made,) = split_files.split(documents, out, wanted, progress=progress)
     return pandas.DataFrame.from_dict(made["counts"], orient="index").rename_axis("split")
 
@@ -123,16 +123,16 @@ def staleness(
       out: folder for dumps of their word losses.
       **options: options of `ckl staleness`, such as `control`; bad ones raise `UserError`.
     """
-    from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.papers.mind_the_gap import settings, word_scores
     from ckl_jax.papers.mind_the_gap.analysis import staleness_study as job
+    from ckl_jax.train.progress import counting
 
     names = {field.name for field in dataclasses.fields(settings.Scoring)}
     scoring = {name: options.pop(name) for name in names & options.keys()}
     scoring |= {"documents": None if documents is None else str(documents)}
     given = {"models": {name: str(place) for name, place in models.items()}, **options}
     study = checks.settings("staleness", job.StalenessStudy, given)
-    with ProgressLine() as progress:
+    with counting() as progress:
         study = word_scores.score_models(study, settings.Scoring(**scoring), Path(out), progress)
     return Staleness(job.compute(study))
 
@@ -152,12 +152,12 @@ def update(
     Returns:
       The update; without new text, the last one there is.
     """
-    from ckl_jax.cli.progress_line import ProgressLine
+    from ckl_jax.train.progress import counting
     from ckl_jax.updates import job
 
     given = {"model": None if model is None else str(model), "documents": str(documents)}
     options = checks.settings("update", job.Update, {**given, "out": str(out), **settings})
-    with ProgressLine() as progress:
+    with counting() as progress:
         job.update(options, progress)
     done = Updates(out)
     if not done:

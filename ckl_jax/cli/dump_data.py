@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.process_pool import open_folder
@@ -16,6 +15,7 @@ from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace, re
 from ckl_jax.options import Files, Flat, Names
 from ckl_jax.papers.temporalwiki.data.diffsets import Options
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
+from ckl_jax.train.progress import counting
 from ckl_jax.world.timeline import SIZES
 
 
@@ -58,7 +58,7 @@ def diffsets(
 
         manifest = beam_diffsets.build(todo, beam)
     else:
-        with ProgressLine() as progress:
+        with counting() as progress:
             manifest = builder.build(todo, processes, part, progress)
     if manifest is None:
         print(f"shards of part {shard} are finished; others are not")
@@ -175,7 +175,7 @@ def probes(
 
         manifest = beam_probes.build(job, beam, **ends)
     else:
-        with ProgressLine() as progress:
+        with counting() as progress:
             manifest = builder.build(job, processes, progress, **ends)
     print(f"{'':12} {'initial':>12} {'aligned':>12} {'final':>12}")
     for title, row in manifest["table_2"].items():
@@ -218,7 +218,7 @@ def dumps(
         refuse_unclaimed(out, command, overwrite)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
         return None
-    with claimed_folder(out, command, overwrite), ProgressLine() as progress:
+    with claimed_folder(out, command, overwrite), counting() as progress:
         manifest = write_dumps(world, out, months, progress)
     for row in manifest["dates"].values():
         print(f"{row['pages']:8,}  pages: {row['wikipedia']}")
@@ -264,7 +264,7 @@ def snapshots(
     texts = read_place(documents, fields)
     # Later dates of the same text may come to those that are there, other text may not.
     command = f"ckl data snapshots --documents {documents} --facts {' '.join(facts)}"
-    with claimed_folder(out, command, overwrite), ProgressLine() as progress:
+    with claimed_folder(out, command, overwrite), counting() as progress:
         more = {"complete": complete, "replace": overwrite, "progress": progress}
         manifest = write_snapshots(texts, stated, out, dates, **more)
     for stamp, row in manifest["dates"].items():
@@ -294,7 +294,7 @@ def offices(
 
     refuse_to_replace(out, wikidata)
     refuse_existing(out, overwrite)
-    with ProgressLine() as progress:
+    with counting() as progress:
         terms = read_offices(wikidata, properties, instance_of, language, progress)
     write_terms(out, terms)
     print(f"{len(terms):10,}  terms of {len({t.place for t in terms}):,} places: {out}")

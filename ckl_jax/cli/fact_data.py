@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Overwrite, RecordLimit
 from ckl_jax.cli.world import WorldSettings
 from ckl_jax.data.compressed import RECORD_BYTES
@@ -16,6 +15,7 @@ from ckl_jax.errors import UserError, not_empty, printable
 from ckl_jax.files import claimed_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Files, Flat, Names
 from ckl_jax.papers.ckl.data.benchmark import Options
+from ckl_jax.train.progress import counting
 from ckl_jax.world.stream import SIZES
 
 
@@ -201,7 +201,7 @@ def benchmark(
     if settings.half:
         settings = dataclasses.replace(settings, half=check_day(settings.half, "--half"))
     days = tuple(check_day(day, "--dates") for day in dates)
-    with ProgressLine() as progress:
+    with counting() as progress:
         manifest = builder.build(
             facts,
             documents,

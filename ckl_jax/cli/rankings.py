@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError, printable
 from ckl_jax.options import Flat, Names, Repeated, named_folders
 from ckl_jax.papers.lm_pub_quiz.settings import Settings, Templates
+from ckl_jax.train.progress import counting
 
 
 def bear(
@@ -52,7 +52,7 @@ def bear(
     for name in () if (Path(out) / METADATA).exists() else mine:
         refuse_existing(Path(out) / name, None)
     settings = dataclasses.replace(settings, out=out, bos=False if no_bos else None)
-    with ProgressLine() as line:
+    with counting() as line:
 
         def show(code: str, done: int, whole: int) -> None:
             line(done + 1, whole, f"relations: {code}")
@@ -107,7 +107,7 @@ def checkpoints(
     out = Path(settings.out or Path(next(iter(folders.values()))).parent / "checkpoints")
     refuse_foreign(out / "checkpoints.html", None, "checkpoints.json", "checkpoints.png")
     found = {}
-    with ProgressLine() as line:
+    with counting() as line:
         for name, folder in folders.items():
 
             def show(code: str, done: int, whole: int, name: str = name) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from ckl_jax.analysis.ledger import STATES
-from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError, printable
@@ -18,6 +17,7 @@ from ckl_jax.options import Flat, Models, Names, named_folders
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
 from ckl_jax.papers.mind_the_gap.settings import Scoring, Settings
 from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS
+from ckl_jax.train.progress import counting
 
 Runs = Annotated[Positional[tuple[str, ...]], arg(metavar="RUN...")]
 
@@ -190,7 +190,7 @@ def staleness(
 
     names = ("results.json", "tables.md", "months.png", "groups.png", "weeks.png", "forgetting.png")
     refuse_foreign(Path(out) / "report.html", overwrite, *names)
-    with ProgressLine() as progress:
+    with counting() as progress:
         study = word_scores.score_models(study, scoring, Path(out), progress)
     page = write_report(study, out)
     print(page)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.data import watching
 from ckl_jax.errors import UserError, printable, refuse_unknown
@@ -23,6 +22,7 @@ from ckl_jax.papers.mind_the_gap.settings import PAPER_EXPERIMENTS as MIND_THE_G
 from ckl_jax.papers.mind_the_gap.settings import Gap
 from ckl_jax.papers.temporalwiki.settings import PAPER_EXPERIMENTS as TEMPORALWIKI
 from ckl_jax.papers.temporalwiki.settings import Updates
+from ckl_jax.train.progress import counting
 from ckl_jax.train.studies import Experiments
 from ckl_jax.updates.settings import Update
 
@@ -59,7 +59,7 @@ def experiment(name: _Name, settings: Flat[Running], *, dry_run: bool = False) -
     if dry_run:
         print(printable("\n".join(job.describe(name, settings))))
         return {}
-    with ProgressLine() as progress:
+    with counting() as progress:
         report = job.run(name, settings, progress)
     return {"report": report, **_numbers(report.with_suffix(".json"))}
 
@@ -113,7 +113,7 @@ def update(
     if rollback:
         print(f"Current: {Registry.open(settings.out, None).roll_back()}")
         return 0
-    with ProgressLine() as progress:
+    with counting() as progress:
         if dry_run:
             code, plan = job.describe(settings, progress)
             print(printable("\n".join(plan)))
@@ -157,7 +157,7 @@ def temporalwiki(
         len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir()
     ):
         raise UserError("--watch needs --snapshots with one folder, which holds the dumps.")
-    with ProgressLine() as progress:
+    with counting() as progress:
 
         def run() -> int | tuple[int, dict[str, Any]]:
             verdicts = job.run_study(settings, progress, condition)
@@ -174,7 +174,7 @@ def mind_the_gap(settings: Flat[Gap]) -> dict[str, Any]:
     """Measure how perplexity grows with time after training and how much online updates recover."""
     from ckl_jax.papers.mind_the_gap import study as job
 
-    with ProgressLine() as progress:
+    with counting() as progress:
         report = job.run_study(settings, progress)
     return {"report": report, **_numbers(report.parent / "results.json")}
 

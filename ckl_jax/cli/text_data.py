@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
@@ -16,6 +15,7 @@ from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 from ckl_jax.papers.mind_the_gap.data.split_files import VARIANTS
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options as Splitting
+from ckl_jax.train.progress import counting
 from ckl_jax.world.stream import SIZES
 
 File = Annotated[str, arg(metavar="FILE")]
@@ -55,7 +55,7 @@ def prepare(
     checks.require_int(5, 2**31 - 1, **{"--vocab-size": vocab_size})
     # The end of sequence takes one token.
     checks.require_int(2, **{"--input-length": input_length, "--target-length": target_length})
-    with locked(out), ProgressLine() as line:
+    with locked(out), counting() as line:
         prepared = prepare_ckl(
             dir,
             out,
@@ -111,7 +111,7 @@ def rows(
     if length is not None and length > most:
         print(f"Warning: --length {length} is more than the {most} positions of {vocabulary}.")
     length = length or min(512, most)
-    with ProgressLine() as line:
+    with counting() as line:
         made = prepare_rows(
             sources,
             out,
@@ -176,7 +176,7 @@ def clean(
 
         report = beam_clean.clean_with_beam(documents, out, settings, beam, record_limit)
     else:
-        with ProgressLine() as progress:
+        with counting() as progress:
             report = builder.clean(
                 documents, out, settings, processes, progress, record_limit, overwrite
             )
@@ -220,7 +220,7 @@ def split(
     if len(documents) > 1:
         raise UserError("--documents takes one file; several are read with --beam.")
     (corpus,) = documents
-    with ProgressLine() as progress:
+    with counting() as progress:
         if not ids:
             reports = split_files.split(
                 corpus, out, settings, variant, steps, progress, record_limit
@@ -287,7 +287,7 @@ def dated(
     from ckl_jax.data.tasks.dated_task import prepare_dated
     from ckl_jax.data.text.vocabulary_copy import open_vocabulary
 
-    with ProgressLine() as progress:
+    with counting() as progress:
         task = prepare_dated(
             documents,
             out,

@@ -1,4 +1,7 @@
-"""A progress bar in a terminal; in a log file a line every few seconds."""
+"""A progress bar in a terminal; in a log file a line every few seconds.
+
+`ProgressBar` is of a training; `counting` makes one of other long work, such as reading a file.
+"""
 
 import contextlib
 import datetime
@@ -6,13 +9,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from ckl_jax.files import os_errors
 
 PLAIN_PERIOD_SECONDS = 10.0
+_QUIET_SECONDS = 5.0  # without news, after which a count is hidden: what runs now has its own bar
 _MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the longer of the two
 
 
@@ -30,8 +34,9 @@ class ProgressBar:
       mode: "auto", "rich", "plain" or "silent".
       log: file that gets the plain lines too, with the time before each, or alone if stdout goes
         there.
-      write: takes a plain line; default: print to stdout.
+      write: takes a plain line; default: print to `stream`.
       clock: seconds, for tests.
+      stream: default: stdout.
     """
 
     def __init__(
@@ -44,18 +49,20 @@ class ProgressBar:
         log: Path | None = None,
         write: Callable[[str], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        stream: TextIO | None = None,
     ):
+        self._stream = stream or sys.stdout
         if mode == "auto":
             # A bar's control characters would fill a log file.
-            mode = "rich" if sys.stdout.isatty() else "plain"
+            mode = "rich" if self._stream.isatty() else "plain"
         self.total, self.description, self.mode = total, description, mode
         self.step = start
-        self._write = write or (lambda line: print(line, flush=True))
+        self._write = write or (lambda line: print(line, file=self._stream, flush=True))
         self._log = open(log, "a", encoding="utf-8") if log is not None else None  # noqa: SIM115
-        if self._log and _are_same(self._log, sys.stdout):
+        if self._log and _are_same(self._log, self._stream):
             self.mode = "silent"
         self._clock = clock
-        self._last_line = clock()
+        self._last_line = self._last_update = clock()
         self._sums = (0.0, 0.0, 0.0)  # steps, seconds and tokens, the newest counting most
         self._updates = 0
         self._fields: dict[str, Any] = {}
@@ -66,9 +73,13 @@ class ProgressBar:
             self._start_rich()
         return self
 
-    def __exit__(self, kind, *exception) -> None:
+    def stop(self) -> None:
+        """Ends the bar in the terminal."""
         if self._bar is not None:
             self._bar.stop()
+
+    def __exit__(self, kind, *exception) -> None:
+        self.stop()
         # The last line, which is usually not due; not after an exception, whose message should be
         # last.
         if kind is None:
@@ -105,6 +116,21 @@ class ProgressBar:
         if self._clock() - self._last_line >= PLAIN_PERIOD_SECONDS:
             self._last_line = self._clock()
             self._tell(self._line())
+
+    def count(self, done: int, total: int, what: str) -> None:
+        """Reports that `done` of `total` (0: unknown) are complete, of what may change."""
+        is_new = done < self.step
+        self.step, self.total, self.description = done, total, what
+        self._last_update = self._clock()
+        if self.mode == "rich":
+            if self._bar is None:
+                self._start_rich(transient=True)
+            if is_new:  # other work, at a speed of its own
+                self._bar.reset(self._task)
+            self._bar.update(self._task, description=what, completed=done, total=total or None)
+        elif self._last_update - self._last_line >= PLAIN_PERIOD_SECONDS:
+            self._last_line = self._last_update
+            self._tell(f"{done:,}{f' of {total:,}' * bool(total)} {what}")
 
     def say(self, text: str) -> None:
         """Prints a line above the bar, or between its lines."""
@@ -165,20 +191,45 @@ class ProgressBar:
             line += f"  {_duration(self.seconds_per_step * (self.total - self.step))} left"
         return line
 
-    def _start_rich(self) -> None:
-        from rich import progress
+    def _start_rich(self, transient: bool = False) -> None:
+        from rich import console, progress
 
-        self._bar = progress.Progress(
+        bar = self
+
+        class Bar(progress.Progress):
+            def get_renderables(self) -> Iterator[Any]:
+                if not transient or bar._clock() - bar._last_update < _QUIET_SECONDS:
+                    yield from super().get_renderables()
+
+        self._bar = Bar(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(bar_width=24),
             progress.MofNCompleteColumn(),
             progress.TextColumn("{task.fields[details]}"),
             progress.TimeRemainingColumn(),
+            console=console.Console(file=self._stream),
+            transient=transient,
+            redirect_stdout=sys.stdout.isatty(),
         )
         self._task = self._bar.add_task(
             self.description, total=self.total, completed=self.step, details=""
         )
         self._bar.start()
+
+
+@contextlib.contextmanager
+def counting(
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[int, int, str], None]]:
+    """Gives a function of (done, total, what), see `ProgressBar.count`.
+
+    The bar is on stderr, below whatever is printed meanwhile, and goes when the work is done.
+    """
+    bar = ProgressBar(0, "", clock=clock, stream=sys.stderr)
+    try:
+        yield bar.count
+    finally:
+        bar.stop()
 
 
 def _are_same(a: TextIO, b: TextIO) -> bool:

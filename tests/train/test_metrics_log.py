@@ -1,5 +1,6 @@
 """Metrics survive restarts without doubled rows; the progress line is short and right."""
 
+import io
 import json
 import re
 import subprocess
@@ -17,7 +18,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.train import metrics_log
 from ckl_jax.train.evaluations import Evaluations
 from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
-from ckl_jax.train.progress import ProgressBar
+from ckl_jax.train.progress import ProgressBar, counting
 from ckl_jax.train.telemetry import in_a_line
 
 
@@ -190,6 +191,22 @@ def test_silent_and_terminal_bars(capsys):
         out = capsys.readouterr().out
         assert bool(out) == (mode == "rich")
     assert "3/3" in out and "loss 0.5" in out
+
+
+def test_counts_go_to_stderr_and_in_a_terminal_they_go_when_work_is_done(monkeypatch, capsys):
+    now = [0.0]
+    with counting(clock=lambda: now[0]) as show:
+        for done, now[0] in ((1, 5.0), (2000, 11.0), (3, 30.0)):
+            show(done, 0 if done == 3 else 4000, "pages")
+    assert capsys.readouterr() == ("", "2,000 of 4,000 pages\n3 pages\n")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with counting() as show:
+        show(1, 4, "pages")
+        show(0, 0, "words")
+    text = terminal.getvalue()
+    assert "pages" in text and "1/4" in text and text.endswith("\x1b[2K")  # the line is erased
 
 
 @pytest.mark.parametrize("returned", [0.5, "0.5", None, {"split": 0.5}, {"split": {"a": "0.5"}}])
