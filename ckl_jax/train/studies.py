@@ -11,13 +11,16 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckl_jax import checks, files
 from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import Training, as_gin, device_count, run_all
+
+if TYPE_CHECKING:
+    from ckl_jax.methods.method import Method
 
 _UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
 _LENGTHS = {"EPOCHS", "TRAIN_STEPS"}
@@ -243,23 +246,38 @@ def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:
     Raises:
       UserError: a name or value is wrong, or settings cannot work together.
     """
+    from ckl_jax.parallel import mesh  # slow
+    from ckl_jax.train import train
+
+    shape = _values(gin_files, statements).get("MESH_SHAPE")
+    if isinstance(shape, (dict, tuple, list)):  # no reference to another macro
+        mesh.mesh_sizes(shape, device_count())
+    _call(train.check, gin_files, statements)
+
+
+def method_of(training: Training) -> "Method":
+    """The method that the gin files of a `t5x train` bind, which may be a user's own."""
+    from ckl_jax.methods.method import vanilla  # slow
+
+    return _call(lambda **given: given.get("method"), *training.gin()) or vanilla()
+
+
+def _call(function: Callable[..., Any], gin_files: Sequence[str], statements: Sequence[str]) -> Any:
+    """Calls a function with the arguments that gin binds to `train.train`."""
     from ckl_jax.config import gin_config, gin_scan  # slow
-    from ckl_jax.parallel import mesh, topology
+    from ckl_jax.parallel import topology
     from ckl_jax.train import train
 
     values = _values(gin_files, statements)
-    shape = values.get("MESH_SHAPE")
-    if isinstance(shape, (dict, tuple, list)):  # no reference to another macro
-        mesh.mesh_sizes(shape, device_count())
     # Gin would make rows here, of data that may not be there yet.
     made = [name for name in _TASKS if isinstance(values.get(name), gin_scan.Reference)]
     # Devices that this process took would be missing to the trainings.
     with topology.without_devices():
-        gin_config.run_job(
+        return gin_config.run_job(
             train.train,
             files=gin_files,
             bindings=[*statements, *(f"{name} = 'made'" for name in made)],
-            instead=train.check,
+            instead=function,
             overrides=["VOCABULARY = None"],
         )
 

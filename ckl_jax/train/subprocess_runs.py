@@ -31,6 +31,8 @@ _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ")  # before a line of the
 _THREADS = "NPROC"  # the variable that XLA reads: as many threads compute on a CPU
 _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")  # packages of `jax[cuda12]`, ...
 _DEVICES = Path("/dev")
+# -P: no file of the working folder, such as a json.py, takes a standard module's place.
+T5X = (sys.executable, "-P", "-m", "ckl_jax")
 SUMMARY = "summary.json"  # the last file that a training writes
 
 
@@ -84,7 +86,7 @@ class Training:
     @property
     def trains(self) -> bool:
         """Whether it is a `t5x train`, no evaluation."""
-        return self.command[3:4] == ("train",)
+        return self.command[len(T5X) :][:1] == ("train",)
 
     @property
     def is_done(self) -> bool:
@@ -106,9 +108,7 @@ def t5x(
 ) -> tuple[str, ...]:
     """The command line of `t5x JOB`, with macros from Python values, then the user's bindings."""
     return (
-        sys.executable,
-        "-m",
-        "ckl_jax",
+        *T5X,
         job,
         *(f"--gin_file={f}" for f in gin_files),
         *(f"--gin.{k}={as_gin(v)!r}" for k, v in macros.items()),
@@ -270,7 +270,7 @@ def device_count() -> int:
       UserError: JAX does not start.
     """
     # The last line: plugins may print before it.
-    argv = [sys.executable, "-c", "import jax; print(); print(jax.device_count())"]
+    argv = [sys.executable, "-P", "-c", "import jax; print(); print(jax.device_count())"]
     asked = subprocess.run(argv, env=processes.child_environment(), capture_output=True, text=True)
     if asked.returncode:
         reason = (asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"])[-1]

@@ -60,13 +60,21 @@ def test_a_training_says_where_its_files_go_and_paths_as_text(tmp_path):
     macros = {"CACHE_DIRS": (tmp_path / "rows",), "EPOCHS": 2}
     trained = Training.of("a", tmp_path / "a", ["a.gin"], macros, ["X = 1"])
     rows = f"--gin.CACHE_DIRS={(str(tmp_path / 'rows'),)!r}"
-    assert trained.command[3:] == (
+    assert trained.command[4:] == (
         *("train", "--gin_file=a.gin", f"--gin.MODEL_DIR={str(tmp_path / 'a')!r}", rows),
         *("--gin.EPOCHS=2", "--gin_bindings=X = 1"),
     )
     evaluated = Training.of("b", tmp_path / "b", [], {"MODEL_DIR": Path("a")}, job="eval")
     assert f"--gin.EVAL_OUTPUT_DIR={str(tmp_path / 'b')!r}" in evaluated.command
     assert "--gin.MODEL_DIR='a'" in evaluated.command
+    assert trained.trains and not evaluated.trains
+
+
+def test_a_file_of_the_working_folder_takes_no_standard_modules_place(tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
+    command = (*subprocess_runs.t5x("train", [], {}), "--help")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.slow

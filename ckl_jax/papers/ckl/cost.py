@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckl_jax.analysis import labels
-from ckl_jax.data.tasks.epochs import EpochPlan, Mixture
-from ckl_jax.methods.mix_review import mix_review
-from ckl_jax.methods.replay import replay
-from ckl_jax.train.studies import settings_of
+from ckl_jax.data.tasks.epochs import EpochPlan
+from ckl_jax.methods.method import Method
+from ckl_jax.train.studies import method_of, settings_of
 from ckl_jax.train.subprocess_runs import Training
 
 _CORE = 45e9  # FLOP a second of the small world's T5 on one CPU core
@@ -66,40 +65,31 @@ def of(training: Training, rows: Rows) -> Cost | None:
     if is_tuning or not (steps or main):
         return None
     parameters, per_row = _model(settings)
-    steps = steps or _plan(settings, main, rows).total_steps
-    adam = 2 if "recadam" in training.folder.name else 0  # its two moments are stored too
-    return Cost(steps, 6.0 * steps * settings["BATCH_SIZE"] * per_row, 4 * parameters * (1 + adam))
+    method = method_of(training)
+    steps = steps or _plan(settings, method, main, rows).total_steps
+    moments = 2 if method.tx else 0  # as of Adam; those of the usual Adafactor are small
+    stored = 4 * parameters * (1 + moments)
+    return Cost(steps, 6.0 * steps * settings["BATCH_SIZE"] * per_row, stored)
 
 
 def check_rows(trainings: Iterable[Training], rows: Rows) -> None:
     """Raises `UserError` if an epoch of a training has fewer rows than a batch."""
-    for settings in map(settings_of, trainings):
+    for training in trainings:
+        settings = settings_of(training)
         name = settings.get("MIXTURE_OR_TASK_NAME")
         if main := rows(name) if isinstance(name, str) else None:
-            _plan({**settings, "EPOCHS": 1}, main, rows).refuse_padding(name)
+            once = {**settings, "EPOCHS": 1}
+            _plan(once, method_of(training), main, rows).refuse_padding(name)
 
 
-def _plan(settings: Mapping[str, Any], main: int, rows: Rows) -> EpochPlan:
-    mixture, replay, review = _mixture(settings), 0, 0
+def _plan(settings: Mapping[str, Any], method: Method, main: int, rows: Rows) -> EpochPlan:
+    mixture, replay, review = method.mixture, 0, 0
     if mixture is not None:
         replay = rows(settings.get("D0_TEXT") or settings["REPLAY_TASK_NAME"]) or 1
         again = settings.get("REVIEW_TASK_NAME") if mixture.review_phases else None
         review = rows(again) or 0 if again else 0
     size, epochs = settings["BATCH_SIZE"], settings["EPOCHS"]
     return EpochPlan(main, replay, mixture, size, epochs, 0, review)
-
-
-def _mixture(settings: Mapping[str, Any]) -> Mixture | None:
-    """The method's review of older text, if it has one."""
-    bound = [settings.get(n) for n in ("METHOD", "method.combine.first", "method.combine.second")]
-    names = {getattr(reference, "selector", None) for reference in bound}
-    if "replay.replay" in names:
-        return replay(settings["replay.replay.fraction"]).mixture
-    if "mix_review.mix_review" not in names:
-        return None
-    prefix = "mix_review.mix_review."
-    given = {n.removeprefix(prefix): x for n, x in settings.items() if n.startswith(prefix)}
-    return mix_review(**given).mixture
 
 
 def _model(settings: Mapping[str, Any]) -> tuple[int, int]:
