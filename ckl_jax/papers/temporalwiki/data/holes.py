@@ -33,7 +33,7 @@ class HoleFiller:
 
     def fill(self, paragraph: str) -> str:
         """The paragraph without holes, perhaps ""."""
-        if not _HAS.search(paragraph):
+        if HOLE not in paragraph and MAYBE_HOLE not in paragraph:
             return paragraph
         paragraph = _SHOWN_NOTHING.sub("", paragraph).strip()
         for pattern in (_BRACKETS, _PREPOSITION):

@@ -35,17 +35,19 @@ _LIST, _LESS = "\0", "\1"
 _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE)
 _LIST_MARKUP = ("*", "#", ":", ";")
 _SWITCHES = re.compile(r"__[A-Z]+__")
+_EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _COMMAS = re.compile(r",(?: *,)+")
 _BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
 _QUOTES = re.compile(r"'{2,}")
 _POSSESSIVE = re.compile(r"(?<=[^\s'])'''(?=s\b)")
-_HEADING = re.compile(r"^==(?!=).*?==[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"\n(==(?!=).*?==[ \t]*)$", re.MULTILINE)
 _PAIRS = (("{{", "}}"), ("<!--", "-->"), ("<ref", "</ref"))
 _TABLE_START = re.compile(r"^[ \t:]*\{\|", re.MULTILINE)
 _TABLE_END = re.compile(r"^[ \t]*\|\}(?!\})", re.MULTILINE)
-_SELF_CLOSED_REF = re.compile(r"<ref\b[^<>]*/>", re.IGNORECASE)
+# Only names are without case, not "<": `re` looks for a literal beginning first, which is faster.
+_SELF_CLOSED_REF = re.compile(r"<(?i:ref)\b[^<>]*/>")
 _DISAMBIGUATION = re.compile(
     r"\{\{\s*(?:(?:[\w -]+ )?disambig(?:uation)?(?: page| cleanup)?|dab|hndis|geodis|"
     r"(?:hn|geo|human name |place name |species |letter|school|road|callsign |airport )"
@@ -65,14 +67,16 @@ _LEFT_TAG = re.compile(
 )
 
 _UNCLOSED = 50  # more than these in a section are not a slip
-_PAIRED_TAG = re.compile(r"<(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z]", re.IGNORECASE)
+_PAIRED_TAG = re.compile(r"<(?i:(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z])")
 
-# What `_plainer` reads without the tokenizer: references, and links without markup within.
-_REFERENCE = re.compile(r"<ref\b[^<>]*(?:/>|>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>)", re.IGNORECASE)
+# What is read without the tokenizer, which takes most of the time: references, and links without
+# markup within; templates of which nothing is shown, and tables.
+_REFERENCE = re.compile(r"<(?i:ref\b[^<>]*(?:/>|>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>))")
 _LINK = re.compile(r"\[\[(?![*#:; ])([^\[\]{}<>|\n:=/&]+)(?:\|(?![*#:;])([^\[\]{}<>|\n=/]+))?\]\]")
-_SHOWN_AS_IS = re.compile(
-    r"<(?:nowiki|pre|source|syntaxhighlight|math|chem|ce|code)\b", re.IGNORECASE
-)
+_BRACES = re.compile(r"\{\{|\}\}")
+_NAME = re.compile(r"\s*([^{}|<>\[\]\n#:&=]*[^{}|<>\[\]\n#:&=\s])\s*(?=\||\}\})")
+_TABLE = re.compile(r"^\{\||^\|\}", re.MULTILINE)
+_SHOWN_AS_IS = re.compile(r"<(?i:nowiki|pre|source|syntaxhighlight|math|chem|ce|code)\b")
 
 Cache = MutableMapping[str, list[str]]
 
@@ -144,11 +148,51 @@ class Extractor:
         return paragraphs
 
     def _section(self, wikitext: str) -> list[str]:
+        wikitext = self._shorter(_defused(wikitext))
         # The third argument leaves the apostrophes of bold and italics to `_unquoted`, which ends
         # them with the line as MediaWiki does.
-        tokens = iter(self._parser()._tokenizer.tokenize(_plainer(_defused(wikitext)), 0, True))
+        tokens = iter(self._parser()._tokenizer.tokenize(wikitext, 0, True))
         text = _without_tags(self._read(tokens, ())).replace(_LESS, "<")
         return list(_clean(text, self._holes))
+
+    def _shorter(self, text: str) -> str:
+        """The same text with fewer tokens, of all but what is shown as it is."""
+        if _SHOWN_AS_IS.search(text):
+            return text
+        text = _LINK.sub(lambda link: link[2] or link[1].strip(), _REFERENCE.sub("", text))
+        return _without_tables(self._without_unread(text))
+
+    def _without_unread(self, text: str) -> str:
+        """The same text, in which templates that are not read stand as `_template` reads them."""
+        if "{{" not in text or "{{{" in text:
+            return text
+        begins: list[int] = []
+        unread: list[tuple[int, int, str]] = []
+        for braces in _BRACES.finditer(text):
+            if braces[0] == "{{":
+                begins.append(braces.start())
+            elif begins:
+                begin = begins.pop()
+                shown = self._shown_unread(text, begin + 2, braces.start())
+                if shown is not None:
+                    while unread and unread[-1][0] > begin:  # those within it
+                        unread.pop()
+                    unread.append((begin, braces.end(), shown))
+        kept, last = [], 0
+        for begin, end, shown in unread:
+            kept += text[last:begin], shown
+            last = end
+        return "".join(kept) + text[last:]
+
+    def _shown_unread(self, text: str, begin: int, end: int) -> str | None:
+        """What the template in `text[begin:end]` shows if it is not read, else None."""
+        if not (found := _NAME.match(text, begin, end + 2)):
+            return None
+        name = found[1].lower().replace("_", " ")
+        if name in self._templates or inline_templates.reader(name):
+            return None
+        is_sign = found.end() == end and inline_templates.sign(name) is not None
+        return None if is_sign else _unread(name)
 
     # Each reader takes the token that opens a construct and the iterator behind it, reads to the
     # construct's end and returns its text.
@@ -281,9 +325,9 @@ def sections(wikitext: str) -> Iterator[str]:
     left_open = (0, 0, 0, 0)
     for heading in _HEADING.finditer(wikitext):
         # A heading inside of an open template is not a border.
-        more = _left_open(wikitext[last : heading.start()])
+        more = _left_open(wikitext[last : heading.start(1)])
         left_open = tuple(map(sum, zip(left_open, more, strict=True)))
-        last = heading.start()
+        last = heading.start(1)
         if last > start and not any(left_open):
             yield wikitext[start:last]
             start = last
@@ -305,11 +349,19 @@ def _defused(text: str) -> str:
     return text
 
 
-def _plainer(text: str) -> str:
-    """The same text with fewer tokens: no references, and simple links as they are shown."""
-    if _SHOWN_AS_IS.search(text):
+def _without_tables(text: str) -> str:
+    if "{|" not in text:
         return text
-    return _LINK.sub(lambda link: link[2] or link[1].strip(), _REFERENCE.sub("", text))
+    kept, last, begins = [], 0, []
+    for border in _TABLE.finditer(text):
+        if border[0] == "{|":
+            begins.append(border.start())
+        elif begins:
+            begin = begins.pop()
+            if not begins:  # of the outer table
+                kept.append(text[last:begin])
+                last = border.end()
+    return "".join(kept) + text[last:]
 
 
 def _without_tags(text: str) -> str:
@@ -333,7 +385,8 @@ def _left_open(text: str) -> tuple[int, ...]:
     """Number of templates, comments, references and tables that begin, less those that end."""
     closed = _SELF_CLOSED_REF.sub("", text) if "<ref" in text else text
     pairs = (closed.count(a) - closed.count(b) for a, b in _PAIRS)
-    return *pairs, len(_TABLE_START.findall(text)) - len(_TABLE_END.findall(text))
+    begun = len(_TABLE_START.findall(text)) if "{|" in text else 0
+    return *pairs, begun - (len(_TABLE_END.findall(text)) if "|}" in text else 0)
 
 
 def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
@@ -363,6 +416,9 @@ def _unquoted(line: str) -> str:
 def _tidy(paragraph: str) -> str:
     """Removes remains of dropped templates: empty brackets, blanks before a full stop."""
     if "(" in paragraph or "[" in paragraph:
-        paragraph = _OPENING_REST.sub(r"\1", _EMPTY_BRACKETS.sub("", paragraph))
-    paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
+        if _EMPTY.search(paragraph):
+            paragraph = _EMPTY_BRACKETS.sub("", paragraph)
+        paragraph = _OPENING_REST.sub(r"\1", paragraph)
+    if any(f" {stop}" in paragraph for stop in ",.;:!?"):
+        paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
     return _COMMAS.sub(",", paragraph) if ",," in paragraph else paragraph
