@@ -35,6 +35,7 @@ _COMMON = 100  # sentences: a name in more of them says little
 _NAMES = 8  # in a sentence: one with more is a list
 # Words of their own that two wordings of a fact share, where the answer is no rare name.
 _SHARED = 2
+_NEWS_YEARS = 1  # a document's dates of its own and the year before or after are news
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _SAME_FRAME = 0.5  # of words around an answer
 _SEVERAL = 0.05  # of names with several answers at a time: less is taken for chance
@@ -307,6 +308,8 @@ def make(
 
 def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
     """Whether new text speaks of a name of an old fact in words that state the fact."""
+    if _is_month(pair[0], before) and _past(pair[1], now):
+        return True
     words = frozenset[str]().union(*(s.frame(*pair) for s in before.by_pair[pair]))
     sentences = [s for name in pair for s in now.by_name.get(name, ())]
     return len(sentences) > _COMMON or any(words & s.frame(*pair) for s in sentences)
@@ -323,6 +326,9 @@ def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
         return "", ""
     if old:
         return "changed", before.labels[old]
+    # Another date of the name may be the one before a change.
+    if _is_month(pair[0], index) and _past(pair[1], before):
+        return "", ""
     # If the other way round it is a change, the item is made that way.
     return ("" if _old_answer(pair[::-1], index, before) else "new"), ""
 
@@ -341,16 +347,40 @@ def _two_wordings(pair: Pair, index: _Index, used: set[str]) -> tuple[_Sentence,
         return None
     # An answer that is stated of little else, as a person of an office; else words must be shared.
     is_specific = 2 * len(sentences) >= len(index.by_name[answer])
-    is_specific &= not any(answer in s.is_date for s in sentences)
+    is_date = _is_date(answer, index)
+    if is_date:  # of the past of a name that has no other more often
+        past = _past(about, index)
+        is_specific &= 2 * past.count(answer) >= len(past) > 0
     free = [s for s in sentences if s.text not in used]
     for evidence in sentences:
         for probe in free:
             if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:
                 continue
             shared = probe.frame(*pair) & evidence.frame(*pair)
-            if len(shared) >= _SHARED or is_specific:
+            keys = set(probe.keys), set(evidence.keys)
+            # A date may be another name's in a sentence that names others.
+            is_one = not is_date or keys[0] <= keys[1] or keys[0] >= keys[1]
+            if len(shared) >= _SHARED or (is_specific and is_one):
                 return probe, evidence
     return None
+
+
+def _is_date(key: str, index: _Index) -> bool:
+    return any(key in s.is_date for s in index.by_name[key])
+
+
+def _is_month(key: str, index: _Index) -> bool:
+    return " " in key and _is_date(key, index)
+
+
+def _past(about: str, index: _Index) -> list[str]:
+    """The dates of a month or day that are not of a name's news, as often as they are stated."""
+    return [
+        key
+        for s in index.by_name.get(about, ())
+        for key in s.is_date
+        if " " in key and abs(int(_YEAR.search(key)[0]) - int(s.date[:4])) > _NEWS_YEARS
+    ]
 
 
 def _alike(a: frozenset[str], b: frozenset[str]) -> float:

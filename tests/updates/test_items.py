@@ -233,6 +233,50 @@ def test_a_date_told_more_or_less_exactly_is_no_change_and_not_new(now, before, 
     assert {i.tag for i in made if i.answer == now} == tags
 
 
+@pytest.mark.parametrize(
+    ("sentences", "old", "tags"),
+    [
+        (
+            ["Norvel Foods was founded in {0}.", "In {0} the company Norvel Foods began."],
+            [],
+            {"new"},
+        ),
+        (  # nothing says that the older date is of another event
+            ["Norvel Foods was founded in {0}.", "Norvel Foods has been in business since {0}."],
+            ["In May 1950 the company Norvel Foods began."],
+            set(),
+        ),
+        (
+            ["Norvel Foods was founded in {0}.", "Norvel Foods has been in business since {0}."],
+            ["Norvel Foods was founded in May 1950."],
+            {"changed"},
+        ),
+        (  # of two firms in one town
+            [
+                "The works of Norvel in Marland began in {0}.",
+                "It was Quenta that went to Marland in {0}.",
+            ],
+            [],
+            set(),
+        ),
+    ],
+)
+def test_a_date_with_its_month_beside_one_name_is_a_fact_and_news_is_none(sentences, old, tags):
+    def asked(date):
+        others = ("Bolder", "Cander", "Dorvin", "Elmar", "Fentor")
+        told = [f"{x} Park has had a gate since May {1990 + i}." for i, x in enumerate(others)]
+        new = [s.format(date) for s in sentences] + told
+        parts = (
+            [Document(day, day, "", "\n".join(text))]
+            for day, text in (("2025-03-09", new), ("2024-01-01", old))
+        )
+        made, _ = items.make(*parts, dict.fromkeys(items.TAGS, 9))
+        return {i.tag for i in made}
+
+    assert asked("April 1964") == tags
+    assert asked("1964") == asked("7 March 2025") == set()
+
+
 def test_old_facts_of_names_in_the_news_are_kept_unless_the_news_says_so_anew():
     facts = planted.facts(18)
     documents = planted.documents(facts)
