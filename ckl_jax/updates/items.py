@@ -206,16 +206,17 @@ class _Index:
         return self._several[asked]
 
     def _time_of(self, pair: Pair, answers: Set[str]) -> tuple[str, str] | None:
-        """The first and the last day on which a pair is stated in a wording that others have too.
+        """The first and the median day of a pair in wordings that other pairs have too.
 
+        After a change the old answer may be named now and then, and so the last day says little.
         Sentences with another of the `answers` do not count: they may tell of a change.
         """
-        days = [
+        days = sorted(
             s.date
             for s in self.by_pair.get(pair, ())
             if len(answers.intersection(s.keys)) == 1 and len(self.by_relation[s.relation]) > 1
-        ]
-        return (min(days), max(days)) if days else None
+        )
+        return (days[0], days[len(days) // 2]) if days else None
 
 
 def _places(text: str, finder: HeuristicFinder, inside: Set[str]) -> list[tuple[int, int, bool]]:

@@ -91,6 +91,22 @@ def test_a_new_fact_of_a_name_with_several_facts_is_no_change():
     assert len(made) <= len(found) + 2
 
 
+def test_changes_are_changes_though_old_answers_were_named_after_earlier_ones():
+    earlier, facts = planted.facts(30, seed=7), planted.facts(30)
+    wordings = {name: first for name, (first, *_) in planted.WORDINGS.items()}
+    told = [wordings[f.relation].format(x=f.subject, y=f.old) for f in earlier if f.old]
+    both = planted.documents(earlier), planted.documents(facts)
+    moved = (  # a year back: the earlier changes are of 2024
+        dataclasses.replace(d, date=f"{int(d.date[:4]) - 1}{d.date[4:]}") for d in both[0]
+    )
+    old = [*moved, *(d for d in both[1] if d.date < "2025")]
+    old.append(Document("late", "2024-12-30", "", "\n".join(told)))
+    new = [d for d in both[1] if d.date >= "2025"]
+    made, _ = items.make(new, old, dict.fromkeys(items.TAGS, 500))
+    changed = {f for f in facts if f.kind == "changed"}
+    assert changed <= set(right(made, facts))
+
+
 def test_few_items_are_wrong_where_facts_are_told_twice():
     facts, _, made, _ = make(tellings=2)
     found = right(made, facts)
