@@ -68,6 +68,7 @@ Floats = Annotated[tuple[float, ...], _with_commas(lambda text: _numbers(text, f
 Ints = Annotated[tuple[int, ...], _with_commas(lambda text: _numbers(text, int), "M,N")]
 Years = Annotated[tuple[int, ...], _with_commas(_years, "A..B")]
 Files = Annotated[tuple[str, ...], arg(metavar="FILE...")]
+Facts = Annotated[str | None, arg(aliases=("--probes",))]
 # Given once for each entry: --documents A --documents B.
 Repeated = UseAppendAction[tuple[str, ...]]
 Bindings = Annotated[

@@ -35,6 +35,21 @@ class Comparison:
         left, right = _end(self.left, values, is_less), _end(self.right, values, not is_less)
         return [] if _SIGNS[self.sign][1](left, right) else [self]
 
+    def impossible(self, ranges: Mapping[str, tuple[float, float]]) -> list["Comparison"]:
+        """Itself, if it holds of no values within ranges."""
+        # A condition holds of whole intervals, and so at best of one that is turned round.
+        return self.failures({name: ends[::-1] for name, ends in ranges.items()})
+
+    def narrowed(self, ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """The ranges, each within the bound that a number sets."""
+        (name, *others), found = self.names(), dict(ranges)
+        if not others:
+            is_left = self.left == name
+            number, (low, high) = float(self.right if is_left else self.left), found[name]
+            is_less = (self.sign in (ast.Lt, ast.LtE)) == is_left
+            found[name] = (low, min(high, number)) if is_less else (max(low, number), high)
+        return found
+
     def names(self) -> list[str]:
         return [x for x in (self.left, self.right) if isinstance(x, str)]
 
@@ -52,8 +67,21 @@ class Condition:
 
     def failures(self, values: Mapping[str, Value]) -> list[Comparison]:
         """The comparisons for which it does not hold; [] if it does."""
+        return self._joined([part.failures(values) for part in self.parts])
+
+    def impossible(self, ranges: Mapping[str, tuple[float, float]]) -> list[Comparison]:
+        """The comparisons that hold of no values within ranges beside the others; [] if all do."""
+        ranges = self.narrowed(ranges)
+        return self._joined([part.impossible(ranges) for part in self.parts])
+
+    def narrowed(self, ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """The ranges, each within the bounds that all parts set."""
+        for part in self.parts if self.join == "and" else ():
+            ranges = part.narrowed(ranges)
+        return dict(ranges)
+
+    def _joined(self, failures: list[list[Comparison]]) -> list[Comparison]:
         # An "or" holds if one part has no failure; else all failures are reported.
-        failures = [part.failures(values) for part in self.parts]
         if self.join == "or" and not all(failures):
             return []
         return [failure for part in failures for failure in part]

@@ -83,12 +83,12 @@ class Gate:
         condition, least = (match[1], int(match[2])) if match else (text, min_items)
         parsed = conditions.parse(condition, tuple(names), hint)
         anything = dict.fromkeys(names, (-math.inf, math.inf)) | dict(bounds or {})
-        # A condition holds of whole intervals, and so at best of one that is turned round.
-        for failure in parsed.failures({name: ends[::-1] for name, ends in anything.items()}):
+        for failure in parsed.impossible(anything):
             ranges = (f"{n} is {anything[n][0]:g} to {anything[n][1]:g}" for n in failure.names())
+            alone = failure.impossible(anything)
+            why = f", but {' and '.join(ranges)}" if alone else " contradicts its other parts"
             raise UserError(
-                f"The condition {text!r} can never hold: {failure}, but {' and '.join(ranges)}; "
-                "give another number."
+                f"The condition {text!r} can never hold: {failure}{why}; give another number."
             )
         return cls(text, parsed, max(1, least), advice or {})
 

@@ -18,11 +18,11 @@ from ckl_jax.data.text.spans import chunk
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from ckl_jax.train import compile_cache
+from ckl_jax.updates import scores
 from ckl_jax.updates.items import Item
 
 _AT_ONCE, _TEXTS_AT_ONCE = 512, 64  # statements
 _PIECE_WORDS = 120
-_PIECES = 300  # of text, evenly spread
 _SPANS = 5  # of a piece, masked for a T5
 Progress = Callable[[int, int, str], None]
 
@@ -79,12 +79,12 @@ def ask(
 
 
 def pieces(documents: Iterable[Document], masked: bool) -> list[Statement]:
-    """Pieces of documents of up to 120 words, at most 300, evenly spread.
+    """Pieces of documents of up to 120 words, at most `scores.PIECES`, evenly spread.
 
     Args:
       masked: for an encoder-decoder: only names and dates count, those of each piece at once.
     """
-    found = spread((p for d in documents for p in chunk(d.text, _PIECE_WORDS)), _PIECES)
+    found = spread((p for d in documents for p in chunk(d.text, _PIECE_WORDS)), scores.PIECES)
     if not masked:
         return [Statement(text, (), ((0, len(text)),)) for text in found]
     finder = HeuristicFinder.fit(found)

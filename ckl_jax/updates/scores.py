@@ -7,6 +7,7 @@ import numpy as np
 
 from ckl_jax.analysis import statistics
 from ckl_jax.analysis.gate import Gate, Score
+from ckl_jax.errors import UserError
 
 SCORES = {
     "new": "new facts answered right after the update",
@@ -20,12 +21,14 @@ SCORES = {
     "new_text": "perplexity of held-out new text, after over before",
     "old_text": "perplexity of held-out old text, after over before",
 }
+TEXTS = ("new_text", "old_text")
 _FRACTION, _DIFFERENCE, _RATIO = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
 _BOUNDS = {
     **dict.fromkeys(("new", "changed", "stale", "kept"), _FRACTION),
     **dict.fromkeys(("new_gain", "changed_gain", "kept_loss"), _DIFFERENCE),
-    **dict.fromkeys(("fuar", "new_text", "old_text"), _RATIO),
+    **dict.fromkeys(("fuar", *TEXTS), _RATIO),
 }
+PIECES = 300  # of held-out text, at most
 DEFAULT = "new_gain > 0 and kept_loss <= 0.05 at n >= 50"
 _HINT = f"compare {', '.join(SCORES)} with numbers, as in {DEFAULT!r}"
 _ADVICE = {
@@ -37,6 +40,17 @@ _ADVICE = {
 def parse(text: str) -> Gate:
     """Reads a condition on scores; see `Gate.parse`."""
     return Gate.parse(text, SCORES, _HINT, advice=_ADVICE, bounds=_BOUNDS)
+
+
+def require_reachable(gate: Gate, max_items: int) -> None:
+    """Raises `UserError` if a score of a condition can never be of as many items as it asks for."""
+    for name in gate.condition.names():
+        most, why = (PIECES, "pieces of text") if name in TEXTS else (max_items, "(--max-items)")
+        if gate.min_items > most:
+            raise UserError(
+                f"The condition {gate.text!r} can never hold: it asks for {gate.min_items:,} "
+                f"items, and {name} is of at most {most:,} {why}; give a smaller number."
+            )
 
 
 def scores(

@@ -7,7 +7,7 @@ import math
 from ckl_jax import checks
 from ckl_jax.data.text.document_files import Fields
 from ckl_jax.errors import UserError
-from ckl_jax.options import Bindings, SomeNames
+from ckl_jax.options import Bindings, Facts, SomeNames
 from ckl_jax.updates import scores
 
 
@@ -49,7 +49,7 @@ class Update:
     documents: str | None = None
     model: str | None = None
     since: str = ""
-    facts: str | None = None
+    facts: Facts = None
     decisions: str | None = None
     text_field: str = "text"
     date_field: str = "date"
@@ -77,7 +77,9 @@ class Update:
             checks.require_int(1, **{f"--{name.replace('_', '-')}": getattr(self, name)})
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0.")
-        scores.parse(self.ship_if)
+        gate = scores.parse(self.ship_if)
+        if self.ship_if != scores.DEFAULT:  # by which a trial of few items has too few
+            scores.require_reachable(gate, self.max_items)
         if self.since:
             try:
                 datetime.date.fromisoformat(self.since)

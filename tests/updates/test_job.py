@@ -361,7 +361,7 @@ def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_pat
     assert all(item.text not in trained for item in own)
     assert all(fact.answer in trained for fact in stated)  # in other words
     facts.write_text(facts.read_text().replace("____", "it"))
-    assert update(tmp_path / "out", texts / "all.jsonl", "--facts", str(facts)) == 2
+    assert update(tmp_path / "out", texts / "all.jsonl", "--probes", str(facts)) == 2
     assert "facts.csv, line 2: the statement" in capsys.readouterr().err
 
 

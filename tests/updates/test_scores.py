@@ -5,6 +5,7 @@ from ckl_jax.analysis import gate
 from ckl_jax.analysis.gate import Score
 from ckl_jax.errors import UserError
 from ckl_jax.updates import scores
+from ckl_jax.updates.settings import Update
 
 
 def judge(condition, **known):
@@ -39,6 +40,34 @@ def test_what_can_never_hold_is_refused(text):
     with pytest.raises(UserError, match=r"can never hold: .* is -?[01] to "):
         scores.parse(text)
     scores.parse(f"{text} or kept >= 1 and kept_loss >= 1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "new >= 0.9 and new <= 0.1",
+        "0.5 < new < 0.5",
+        "new <= 0.1 and kept >= 0.5 and new > kept",
+        "new > 0.5 and (new < 0.1 or 0.2 > new)",
+        "(new > 0.5 and new < 0.4) or (kept < 0.2 and kept > 0.3)",
+    ],
+)
+def test_parts_that_contradict_each_other_are_refused(text):
+    with pytest.raises(UserError, match="can never hold: .* contradicts its other parts; give"):
+        scores.parse(text)
+    scores.parse(f"{text} or new > 0.9")
+    scores.parse("new >= 0.5 and new <= 0.5 and (new < 0.1 or kept > 0.5)")
+
+
+def test_more_items_than_there_can_be_are_refused(tmp_path):
+    def settings(condition):
+        return Update(out=str(tmp_path), ship_if=condition, max_items=20)
+
+    for condition, most in (("new > 0 at n >= 21", "20"), ("new_text < 1 at n >= 301", "300")):
+        with pytest.raises(UserError, match=f"at most {most} .*; give a smaller number"):
+            settings(condition)
+    settings("new > 0 and old_text < 1 at n >= 20")
+    settings(scores.DEFAULT)  # a trial of a few items ends with "not enough evidence"
 
 
 def test_a_bound_may_be_negative():
