@@ -14,11 +14,15 @@ import jax
 import jax.numpy as jnp
 import lm_eval
 import numpy as np
+from lm_eval import evaluator
 from lm_eval.api.model import TemplateLM
 from lm_eval.tasks import TaskManager, get_task_dict
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from ckl_jax.errors import UserError, nearest
+
+# It asks git for the version of the working folder, which complains where there is none.
+evaluator.get_git_commit_hash = lambda: None
 
 _LONGEST = 4096  # tokens of a request, if the model has as many positions
 _SHORTEST = 32  # tokens of a row; longer ones are padded to a power of 2

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import itertools
 import os
 import shlex
 import shutil
@@ -285,6 +284,7 @@ class _Run:
             raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
         before = read_items(self.folder)
         left = item_review.apply(before, Path(self.settings.decisions))
+        files.write_json(self.folder / "overlap.json", self._overlap(left))
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, left))
         shutil.copyfile(self.settings.decisions, decided)
         self._say(f"{len(before) - len(left)} of {len(before)} items are dropped by the review.")
@@ -458,8 +458,8 @@ class _Run:
         probes = [ProbeItem(id=i.id, input=i.cloze(BLANK), answers=(i.answer,)) for i in probed]
         if not probes:
             return {"items": 0, "exact": 0, "near": []}
-        trained = (new_text.read(self.folder / name) for name in ("new.jsonl", "replay.jsonl"))
-        texts = (document.text for document in itertools.chain.from_iterable(trained))
+        trained = (self.folder / f"{name}.jsonl" for name in ("new", "replay"))
+        texts = (document.text for file in trained for document in new_text.read(file))
         found = measure({"items": probes}, {"trained": texts})["items"]["trained"]
         return {"items": found.items, "exact": found.exact, "near": found.near}
 

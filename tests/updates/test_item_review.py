@@ -58,5 +58,6 @@ def test_dropped_items_are_not_used(tmp_path, monkeypatch, capsys):
     for _ in range(2):  # the second time they are applied already
         assert run("--decisions", str(path)) == 2 and "evaluated" in capsys.readouterr().err
         assert job.read_items(folder) == others
+        assert json.loads((folder / "overlap.json").read_text())["items"] == len(others)
     (folder / "before.json").write_text("{}")
     assert run("--review") == 2 and "past its review" in capsys.readouterr().err
