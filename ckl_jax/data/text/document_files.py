@@ -59,13 +59,20 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
         yield from _documents(place, fields)
         return
     kinds = (*_RECORDS, *_TEXTS)
-    files = sorted(p for p in place.rglob("*") if p.is_file() and _kind(p) in kinds)
-    files = [p for p in files if not any(x.startswith(".") for x in p.relative_to(place).parts)]
+    files = sorted(p for p in _below(place) if p.is_file() and _kind(p) in kinds)
     if not files:
         raise UserError(f"{place} holds no documents: no file ends in {', '.join(kinds)}.")
     for path in files:
         for document in _documents(path, fields):
             yield dataclasses.replace(document, id=f"{path.relative_to(place)}:{document.id}")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """What is below a folder and not hidden; `rglob` would skip folders that cannot be read."""
+    with os_errors(folder, "read"):
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    for entry in entries:
+        yield from _below(entry) if entry.is_dir() and not entry.is_symlink() else (entry,)
 
 
 def read_records(path: str | os.PathLike, columns: Iterable[str] = ()) -> Iterator[Record]:

@@ -37,6 +37,28 @@ def test_a_folder_of_text_markdown_and_csv(tmp_path):
     assert len({d.id for d in read_place(tmp_path)}) == 2
 
 
+def test_a_folder_within_that_cannot_be_read_is_not_skipped(tmp_path, monkeypatch):
+    (tmp_path / "2024-01-02.txt").write_text("Read.")
+    for name in ("within", ".hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "2024-01-03.txt").write_text("Not to be read.")
+
+    def refusing(listing):
+        def listed(path="."):
+            if os.path.basename(path) in ("within", ".hidden"):
+                raise PermissionError(13, "Permission denied", path)
+            return listing(path)
+
+        return listed
+
+    for name in ("listdir", "scandir"):  # which a superuser may read
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    with pytest.raises(UserError, match="Cannot read .*within: Permission denied"):
+        list(read_place(tmp_path))
+    monkeypatch.undo()
+    assert [d.text for d in read_place(tmp_path)] == ["Read.", "Not to be read."]
+
+
 def test_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
