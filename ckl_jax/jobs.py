@@ -69,7 +69,7 @@ def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
     checks.require_text(MODEL_DIR=folder)
     values = subprocess_runs.as_gin({"MODEL_DIR": folder, **macros})
     checks.require_literals("train", values)
-    t5x.run_words(list(subprocess_runs.t5x("train", names, values)[3:]))
+    t5x.run_words(list(subprocess_runs.t5x_arguments("train", names, values)))
     return Run(folder)
 
 

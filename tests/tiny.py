@@ -76,7 +76,7 @@ def train_here(monkeypatch) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a") as log, contextlib.redirect_stdout(log):
             with contextlib.redirect_stderr(log):
-                code = t5x.main(list(training.command[len(subprocess_runs.T5X) :]))
+                code = t5x.main(list(training.command[len(subprocess_runs._T5X) :]))
         process = types.SimpleNamespace(poll=lambda: code)
         return subprocess_runs.Started(training, path, 0, width, process)
 

@@ -34,17 +34,22 @@ def chosen(
     """The evaluations that have something to evaluate, `probes` first.
 
     Raises:
-      UserError: PROBES is not a record of probes in a folder, or None.
+      UserError: one is none, PROBES is not in a folder, or two have one name.
     """
-    # Without its parentheses in gin, a record is a class.
-    if probes is not None and (isinstance(probes, type) or not callable(probes)):
-        raise UserError(
-            f"PROBES is {probes!r}; give a record such as @closed_book.ClosedBook(), or None."
-        )
+    for setting, given in (("PROBES", probes), *(("One of evaluations", e) for e in evaluations)):
+        # Without its parentheses in gin, a record is a class.
+        if given is not None and (isinstance(given, type) or not callable(given)):
+            raise UserError(
+                f"{setting} is {given!r}; give a record such as @closed_book.ClosedBook(), or None."
+            )
     if hasattr(probes, "data_dir"):
         checks.require_text(PROBE_DIR=probes.data_dir)
     # An evaluation may have nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
-    return tuple(e for e in (probes, *evaluations) if e is not None and getattr(e, "names", True))
+    every = [e for e in (probes, *evaluations) if e is not None and getattr(e, "names", True)]
+    splits = [split for e in every for split in _splits(e) or ()]
+    if twice := [split for split in splits if splits.count(split) > 1]:
+        raise UserError(f"Two evaluations are of {twice[0]!r}; leave one out of evaluations.")
+    return tuple(every)
 
 
 class Evaluations:
@@ -63,9 +68,8 @@ class Evaluations:
         model: BaseTransformerModel,
         partitioner: Partitioner,
     ):
-        with_rows = [make for make in makers if getattr(make, "has_rows", False)]
-        self.probes = tuple(name for make in with_rows for name in make.names)
-        self._evaluations = [make(model, partitioner) for make in makers]
+        self._evaluations = [(make(model, partitioner), _has_rows(make)) for make in makers]
+        self.probes = tuple(name for make in makers if _has_rows(make) for name in make.names)
 
     def __bool__(self) -> bool:
         return bool(self._evaluations)
@@ -84,14 +88,23 @@ class Evaluations:
           UserError: an evaluation, such as a user's, does not return {split: {name: number}}.
         """
         rows, scores = [], {}
-        for evaluation in self._evaluations:
+        for evaluation, has_rows in self._evaluations:
             returned = evaluation(params, context["step"], last)
-            if isinstance(returned, Iterator):
+            if has_rows:
                 rows += ({**context, **row} for row in returned)
             else:
                 _check_scores(evaluation, returned)
                 scores |= returned
         return rows, scores
+
+
+def _splits(make: MakeEvaluation) -> Sequence[str] | None:
+    """The splits that an evaluation has scores of; None if it does not say."""
+    return getattr(make, "splits", getattr(make, "names", None))
+
+
+def _has_rows(make: MakeEvaluation) -> bool:
+    return getattr(make, "has_rows", False)
 
 
 def check_best(
@@ -117,7 +130,7 @@ def check_best(
             f"KeepBest.metric is {best.metric!r}, a number of training, but a training is ended by "
             "those of evaluations alone: set PATIENCE to None, or give one of those."
         )
-    own = [getattr(e, "splits", getattr(e, "names", None)) for e in evaluations]
+    own = [_splits(e) for e in evaluations]
     if None in own and not best.metric.startswith("train/"):
         return
     splits = [split for each in own for split in each or ()]

@@ -32,7 +32,7 @@ _THREADS = "NPROC"  # the variable that XLA reads: as many threads compute on a 
 _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")  # packages of `jax[cuda12]`, ...
 _DEVICES = Path("/dev")
 # -P: no file of the working folder, such as a json.py, takes a standard module's place.
-T5X = (sys.executable, "-P", "-m", "ckl_jax")
+_T5X = (sys.executable, "-P", "-m", "ckl_jax")
 SUMMARY = "summary.json"  # the last file that a training writes
 
 
@@ -86,7 +86,7 @@ class Training:
     @property
     def trains(self) -> bool:
         """Whether it is a `t5x train`, no evaluation."""
-        return self.command[len(T5X) :][:1] == ("train",)
+        return self.command[len(_T5X) :][:1] == ("train",)
 
     @property
     def is_done(self) -> bool:
@@ -106,9 +106,15 @@ class Training:
 def t5x(
     job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The command line of `t5x JOB`, with macros from Python values, then the user's bindings."""
+    """The command line of `t5x JOB`, see `t5x_arguments`, by this Python."""
+    return *_T5X, *t5x_arguments(job, gin_files, macros, bindings)
+
+
+def t5x_arguments(
+    job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What follows `t5x` on a command line: macros from Python values, then the user's bindings."""
     return (
-        *T5X,
         job,
         *(f"--gin_file={f}" for f in gin_files),
         *(f"--gin.{k}={as_gin(v)!r}" for k, v in macros.items()),

@@ -15,8 +15,9 @@ import pytest
 
 from ckl_jax.analysis.rows import read_metrics
 from ckl_jax.errors import UserError
+from ckl_jax.probes.facts import FactProbes
 from ckl_jax.train import metrics_log
-from ckl_jax.train.evaluations import Evaluations
+from ckl_jax.train.evaluations import Evaluations, chosen
 from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
 from ckl_jax.train.progress import ProgressBar, counting
 from ckl_jax.train.telemetry import in_a_line
@@ -209,7 +210,9 @@ def test_counts_go_to_stderr_and_in_a_terminal_they_go_when_work_is_done(monkeyp
     assert "pages" in text and "1/4" in text and text.endswith("\x1b[2K")  # the line is erased
 
 
-@pytest.mark.parametrize("returned", [0.5, "0.5", None, {"split": 0.5}, {"split": {"a": "0.5"}}])
+@pytest.mark.parametrize(
+    "returned", [0.5, iter([{"probe": "p"}]), None, {"split": 0.5}, {"split": {"a": "0.5"}}]
+)
 def test_an_evaluation_that_returns_no_scores_is_named(returned):
     def mine(params, step, last):
         return returned
@@ -218,12 +221,27 @@ def test_an_evaluation_that_returns_no_scores_is_named(returned):
         Evaluations([lambda *_: mine], None, None)({}, {"step": 0}, last=True)
 
 
+def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
+    one = FactProbes(files=("a.csv",))
+    assert chosen(None, one, FactProbes()) == (one,)
+    with pytest.raises(UserError, match="One of evaluations is <class .*FactProbes.*give a record"):
+        chosen(None, FactProbes)
+    with pytest.raises(UserError, match="Two evaluations are of 'inference_eval/a'; leave one out"):
+        chosen(one, one)
+
+
 def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
     def probe(params, step, last):
         yield {"probe": "p", "item": params, "last": last}
 
     scores = {"a": {"x": 1, "y": np.float32(2.0), "z": jnp.bfloat16(3.0)}, "b": {}}
-    evaluations = Evaluations([lambda *_: probe, lambda *_: lambda *_: scores], None, None)
+
+    def make_probe(model, partitioner):
+        return probe
+
+    make_probe.has_rows, make_probe.names = True, ("p",)
+    evaluations = Evaluations([make_probe, lambda *_: lambda *_: scores], None, None)
+    assert evaluations.probes == ("p",)
     rows, found = evaluations(5, {"run": "r", "step": 3}, last=True)
     assert rows == [{"run": "r", "step": 3, "probe": "p", "item": 5, "last": True}]
     assert found == scores

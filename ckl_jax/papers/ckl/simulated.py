@@ -20,7 +20,7 @@ from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError, refuse_unknown
 from ckl_jax.parallel import processes
-from ckl_jax.train.subprocess_runs import T5X, t5x
+from ckl_jax.train.subprocess_runs import t5x, t5x_arguments
 from ckl_jax.world.ckl import build_world, check_world, read_world
 
 
@@ -191,7 +191,7 @@ def make_inputs(
     macros = {"MODEL_DIR": initial_dir, "DATA_DIR": data_dir, **world}
     if lacks_initial and processes.are_several():
         # One process would train it, which needs devices that this one holds.
-        words = t5x("train", initial_gin_files, macros)[len(T5X) :]
+        words = t5x_arguments("train", initial_gin_files, macros)
         command = shlex.join(("t5x", *words))
         raise UserError(
             f"There is no Initial model in {initial_dir} yet, and a run of several processes does "
