@@ -23,7 +23,7 @@ from ckl_jax.probes import closed_book
 from ckl_jax.train.step_metrics import StepMetrics
 
 Row = Mapping[str, Any]
-Scores = dict[str, Mapping[str, float]]
+Scores = dict[str, dict[str, float]]
 Evaluation = Callable[[Any, int, bool], Scores | Iterator[dict[str, Any]]]
 MakeEvaluation = Callable[[BaseTransformerModel, Partitioner], Evaluation]
 
@@ -85,7 +85,8 @@ class Evaluations:
           last: whether this is the last evaluation of a run, whose searches may be wider.
 
         Raises:
-          UserError: an evaluation, such as a user's, does not return {split: {name: number}}.
+          UserError: an evaluation, such as a user's, does not return {split: {name: number}}, or
+            two give one number.
         """
         rows, scores = [], {}
         for evaluation, has_rows in self._evaluations:
@@ -94,8 +95,16 @@ class Evaluations:
                 rows += ({**context, **row} for row in returned)
             else:
                 _check_scores(evaluation, returned)
-                scores |= returned
+                for split, values in returned.items():
+                    self._add(scores.setdefault(split, {}), split, values)
         return rows, scores
+
+    def _add(self, scores: dict[str, float], split: str, values: Mapping[str, float]) -> None:
+        both = sorted(scores.keys() & values.keys())
+        if both or split in [f"inference_eval/{probe}" for probe in self.probes]:
+            what = "/".join([split, *both[:1]])
+            raise UserError(f"Two evaluations give {what}; let one use a name of its own.")
+        scores |= values
 
 
 def _splits(make: MakeEvaluation) -> Sequence[str] | None:

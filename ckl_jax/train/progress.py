@@ -119,15 +119,16 @@ class ProgressBar:
 
     def count(self, done: int, total: int, what: str) -> None:
         """Reports that `done` of `total` (0: unknown) are complete, of what may change."""
-        is_new = done < self.step
+        is_new = done < self.step or total != self.total
         self.step, self.total, self.description = done, total, what
         self._last_update = self._clock()
         if self.mode == "rich":
             if self._bar is None:
                 self._start_rich(transient=True)
-            if is_new:  # other work, at a speed of its own
-                self._bar.reset(self._task)
-            self._bar.update(self._task, description=what, completed=done, total=total or None)
+            elif is_new:  # other work, at a speed of its own
+                self._bar.remove_task(self._task)
+                self._add_task()
+            self._bar.update(self._task, description=what, completed=done)
         elif self._last_update - self._last_line >= PLAIN_PERIOD_SECONDS:
             self._last_line = self._last_update
             self._tell(f"{done:,}{f' of {total:,}' * bool(total)} {what}")
@@ -211,10 +212,13 @@ class ProgressBar:
             transient=transient,
             redirect_stdout=sys.stdout.isatty(),
         )
-        self._task = self._bar.add_task(
-            self.description, total=self.total, completed=self.step, details=""
-        )
+        self._add_task()
         self._bar.start()
+
+    def _add_task(self) -> None:
+        self._task = self._bar.add_task(
+            self.description, total=self.total or None, completed=self.step, details=""
+        )
 
 
 @contextlib.contextmanager

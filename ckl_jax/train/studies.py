@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ckl_jax import checks, files
+from ckl_jax.data import plugins
 from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings
 from ckl_jax.parallel import processes
@@ -302,4 +303,5 @@ def gin_values(
 def _values(gin_files: Sequence[str], statements: Sequence[str]) -> dict[str, Any]:
     from ckl_jax.config import gin_config  # slow
 
+    plugins.import_from_here()  # as the trainings will
     return {b.name: b.value for b in gin_config.read(gin_files, statements).scan.bindings}

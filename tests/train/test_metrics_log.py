@@ -205,9 +205,9 @@ def test_counts_go_to_stderr_and_in_a_terminal_they_go_when_work_is_done(monkeyp
     monkeypatch.setattr(sys, "stderr", terminal)
     with counting() as show:
         show(1, 4, "pages")
-        show(0, 0, "words")
+        show(7, 0, "words")
     text = terminal.getvalue()
-    assert "pages" in text and "1/4" in text and text.endswith("\x1b[2K")  # the line is erased
+    assert "pages" in text and "1/4" in text and "7/?" in text and text.endswith("\x1b[2K")  # the line is erased
 
 
 @pytest.mark.parametrize(
@@ -245,6 +245,10 @@ def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
     rows, found = evaluations(5, {"run": "r", "step": 3}, last=True)
     assert rows == [{"run": "r", "step": 3, "probe": "p", "item": 5, "last": True}]
     assert found == scores
+    for other in ({"a": {"y": 0.0}}, {"inference_eval/p": {"em": 0.0}}):
+        twice = [make_probe, *(lambda *_, s=s: lambda *_: s for s in (scores, other))]
+        with pytest.raises(UserError, match="Two evaluations give (a/y|inference_eval/p); let one"):
+            Evaluations(twice, None, None)(5, {"run": "r", "step": 3}, last=True)
 
 
 class FakeService(types.ModuleType):

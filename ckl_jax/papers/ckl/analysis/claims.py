@@ -288,7 +288,8 @@ def _figure_8(folder: Path, samples: int) -> dict[Key, Any]:
 def _make_beside_a_demo(kind: Kind, folder: Path, settings: Mapping[str, Any], command: str) -> str:
     """All but Table 2 of a demo's world are made in a folder beside it."""
     if command == kind.command:
-        return make_again(kind, folder, settings, command)
+        # All: a tiny one has fewer by default.
+        return make_again(kind, folder, settings, f"{command} --methods all")
     return make_again(kind, f"{folder}-tables", settings, command)
 
 

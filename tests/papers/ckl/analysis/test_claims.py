@@ -265,7 +265,9 @@ def test_the_size_of_a_demo_is_that_of_the_experiments_that_it_lacks(tmp_path, c
     told = capsys.readouterr().out
     tables = f"--gin.EPOCHS=1 --out {tmp_path}-tables`"
     assert f"make it by `ckl experiment ckl/table3 --seed 0 --size medium {tables}" in told
-    assert f"`ckl demo --seed 0 --size medium --gin.EPOCHS=1 --out {tmp_path}`" in told
+    assert (
+        f"`ckl demo --methods all --seed 0 --size medium --gin.EPOCHS=1 --out {tmp_path}`" in told
+    )
 
 
 def test_bad_folders(demos, tmp_path, capsys):
