@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from ckl_jax.files import os_errors
 
 PLAIN_PERIOD_SECONDS = 10.0
-_QUIET_SECONDS = 5.0  # without news, after which a count is hidden: what runs now has its own bar
+_QUIET_SECONDS = 30.0  # without news, after which a count is hidden: what runs now has its own bar
 _MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the longer of the two
 
 

@@ -207,7 +207,8 @@ def test_counts_go_to_stderr_and_in_a_terminal_they_go_when_work_is_done(monkeyp
         show(1, 4, "pages")
         show(7, 0, "words")
     text = terminal.getvalue()
-    assert "pages" in text and "1/4" in text and "7/?" in text and text.endswith("\x1b[2K")  # the line is erased
+    assert "pages" in text and "1/4" in text and "7/?" in text
+    assert text.endswith("\x1b[2K")  # the line is erased
 
 
 @pytest.mark.parametrize(
