@@ -47,7 +47,7 @@ def main() -> None:
         intermediate_size=8 * args.width // 3,
         num_hidden_layers=args.layers,
         num_attention_heads=args.width // 32,
-        num_key_value_heads=args.width // 96,
+        num_key_value_heads=max(1, args.width // 96),
         max_position_embeddings=args.positions,
         bos_token_id=0,
         eos_token_id=1,

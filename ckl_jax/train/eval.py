@@ -80,8 +80,9 @@ def evaluate(
     done = Done(output_dir, tuple(name for e in makers for name in getattr(e, "names", ())))
     results: dict[int, Scores] = {}
     left = restored.paths
-    # A checkpoint that is named by itself is evaluated again in any case.
-    if restore_checkpoint_cfg.mode == "all":
+    # A checkpoint that is named by itself is evaluated again in any case, as are all of them by an
+    # evaluation without names, of which it is not known what it has done.
+    if restore_checkpoint_cfg.mode == "all" and all(hasattr(e, "names") for e in makers):
         left = [path for path in left if not done.has(path)]
     for path in left:
         refuse_others(output_dir, position(path)[0], evaluate_params.probes)
@@ -135,7 +136,7 @@ class Done:
 
     def has(self, path: str) -> bool:
         # All of them: a task that was added since makes the checkpoint due again.
-        return bool(self._files) and all(path in self._lines(file) for file in self._files)
+        return all(path in self._lines(file) for file in self._files)
 
     def add(self, path: str) -> None:
         for file in self._files:

@@ -17,7 +17,7 @@ import dataclasses
 import itertools
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
@@ -259,9 +259,16 @@ def _whole(text: str, start: int, end: int, inside: Set[str]) -> tuple[int, int]
 
 
 def make(
-    new: Iterable[Document], old: Iterable[Document], limits: Mapping[str, int], seed: int = 0
+    new: Iterable[Document],
+    old: Iterable[Document],
+    limits: Mapping[str, int],
+    seed: int = 0,
+    earlier: Sequence[Item] = (),
 ) -> tuple[list[Item], frozenset[str]]:
     """Makes items from new text, and from old text for facts that only it states.
+
+    Items of earlier updates that are still right are asked again, if there is room for more of
+    what is kept.
 
     Args:
       new: documents of this update; at most 20,000 of them and 5 million words are searched, evenly
@@ -269,6 +276,7 @@ def make(
       old: documents of earlier ones; the same.
       limits: items of each tag, at most.
       seed: of the choice of items and of wrong answers.
+      earlier: items of earlier updates, the oldest first.
 
     Returns:
       The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
@@ -304,7 +312,12 @@ def make(
             seen.add(frozenset(pair))
             used |= {probe.text, evidence.text}
             held |= set(map(normalise, _same_wording(pair, probe, index)))
-    return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
+    made = [item for tag in TAGS for item in chosen[tag]]
+    fresh = {item.id for item in made}
+    again = {i.id: i for i in _still_right(earlier, made, now, before) if i.id not in fresh}
+    room = max(0, limits["kept"] - len(chosen["kept"]))
+    made += sorted(again.values(), key=lambda item: hash64(seed, item.id))[:room]
+    return made, frozenset(held)
 
 
 def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
@@ -318,7 +331,7 @@ def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
 
 def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
     """What a fact of new or of old text is an item of ("" of none), and a change's old answer."""
-    if _is_outdated(pair, index):
+    if _is_outdated(pair, index, index):
         return "", ""
     if pair in before.by_pair:
         return "kept", ""
@@ -408,13 +421,13 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
     return "" if not found or _has_several(pair, now, (now, before)) else max(found)[1]
 
 
-def _is_outdated(pair: Pair, index: _Index) -> bool:
-    """Whether the text of a fact states another in its place later, either way round."""
+def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
+    """Whether a text states another fact in the place of one later, either way round."""
     last = max(sentence.date for sentence in index.by_pair[pair])
     for one in (pair, pair[::-1]):
-        others = _other_answers(one, index, index)
+        others = (other for text in read for other in _other_answers(one, index, text))
         later = any(date > last and not _is_the_same(key, one[0]) for date, key in others)
-        if later and not _has_several(one, index, (index,)):
+        if later and not _has_several(one, index, read):
             return True
     return False
 
@@ -494,18 +507,22 @@ def _item(
     )
 
 
-def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
+def _still_right(
+    earlier: Sequence[Item], made: Sequence[Item], now: _Index, before: _Index
+) -> Iterator[Item]:
     """Items of earlier updates as "kept" ones, except facts that have changed since."""
 
     def fact(item: Item, answer: str) -> frozenset[str]:  # whichever of its names is asked for
         return frozenset((item.about or item.question, normalise(answer)))
 
-    changed = {fact(item, item.old) for item in made if item.old}
-    return [
-        dataclasses.replace(item, tag="kept", old="")
-        for item in earlier
-        if fact(item, item.answer) not in changed
-    ]
+    changed = {fact(item, item.old) for item in (*earlier, *made) if item.old}
+    for item in earlier:
+        pair = normalise(item.answer), item.about
+        # No item may have been made of a change.
+        if fact(item, item.answer) not in changed and not (
+            pair in before.by_pair and _is_outdated(pair, before, before, now)
+        ):
+            yield dataclasses.replace(item, tag="kept", old="")
 
 
 def without(text: str, held: frozenset[str]) -> str:

@@ -416,10 +416,11 @@ class _Run:
                 "are of later days, above --max-items, or without another answer to choose."
             )
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
-        made, held = items.make(self._parts(held_out=False), self._older(), room, seed)
-        made = [*own, *made]
         earlier = [item for folder in self.learned for item in read_items(folder)]
-        made += self._again(earlier, made)
+        # Of one's own facts the file of this update says what is right now.
+        again = [item for item in earlier if item.about or not self.facts]
+        made, held = items.make(self._parts(held_out=False), self._older(), room, seed, again)
+        made = [*own, *made]
         held |= {normalise(item.text) for item in (*made, *earlier)}
 
         def write(name: str, documents: Iterable[Document]) -> None:
@@ -435,15 +436,6 @@ class _Run:
         tags = ", ".join(f"{n} {tag}" for tag, n in counts.items())
         self._say(f"Questions: {tags}; {found['exact']} stand word by word in the training text.")
         files.write_json(self.folder / "overlap.json", found)
-
-    def _again(self, earlier: list[items.Item], made: list[items.Item]) -> list[items.Item]:
-        """Items of earlier updates that are still right, as many as `made` leaves room for."""
-        # Of one's own facts the file of this update says what is right now.
-        right = items.still_right((i for i in earlier if i.about or not self.facts), made)
-        fresh = {item.id for item in made}
-        room = max(0, self.settings.max_items - sum(item.tag == "kept" for item in made))
-        again = {i.id: i for i in right if i.id not in fresh}.values()
-        return sorted(again, key=lambda i: hash64(self.settings.seed, i.id))[:room]
 
     def _since(self, counts: Mapping[str, Any]) -> str:
         """The first day from which an answer counts as new."""

@@ -144,17 +144,29 @@ def test_items_are_the_same_again():
     assert make(tellings=3)[2:] == make(tellings=3)[2:]
 
 
-def test_facts_that_have_changed_are_not_kept_whichever_name_was_asked_for():
-    facts, _, made, _ = make(tellings=4)
+def test_facts_that_have_changed_are_not_asked_again_whichever_name_was_asked_for():
+    documents, limits = planted.documents(planted.facts(30)), dict.fromkeys(items.TAGS, 500)
+    new, old = ([d for d in documents if d.date[:4] == year] for year in ("2025", "2024"))
+    made, _ = items.make(new, old, limits)
     changed = next(item for item in made if item.tag == "changed")
-    answer = changed.candidates[1]
-    asked = dataclasses.replace(changed, tag="new", candidates=(answer, "x"), old="")
-    other = dataclasses.replace(
-        asked, candidates=(changed.about.title(), "x"), about=answer.lower()
-    )
-    kept = next(item for item in made if item.tag == "kept")
-    assert items.still_right([asked, other, kept], made) == [kept]
-    assert [i.tag for i in items.still_right([asked, other], [kept])] == ["kept", "kept"]
+    asked = dataclasses.replace(changed, id="a", tag="new", candidates=(changed.old, "x"), old="")
+    about, answer = changed.about.title(), changed.old.lower()
+    other = dataclasses.replace(asked, id="b", candidates=(about, "x"), about=answer)
+    kept = dataclasses.replace(next(i for i in made if i.tag == "kept"), id="c")
+    lasting = dataclasses.replace(changed, id="d")
+
+    def again(new, old, earlier):
+        made, _ = items.make(new, old, limits, 0, earlier)
+        return {item.id: (item.tag, item.old) for item in made if item.id in "abcd"}
+
+    assert again(new, old, [asked, other, kept]) == {"c": ("kept", "")}
+    # One that no update has asked: the new text, then the old one, states another answer.
+    news = [Document("n", "2026-01-01", "", "Norvel was seen in Marland and in Quenta.")]
+    assert again(new, old, [asked]) == again(news, documents, [asked]) == {}
+    assert again(news, documents, [asked, other, kept, lasting]) == {
+        "c": ("kept", ""),
+        "d": ("kept", ""),
+    }
 
 
 @pytest.mark.parametrize(
