@@ -27,6 +27,7 @@ from ckl_jax.analysis.sections import refuse_foreign
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import check_rows, read_config
 from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.data import watching
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.ckl_files import BLANK
@@ -488,7 +489,8 @@ class _Run:
 
         plan = self.plan()
         imported = self.folder / "import"
-        if not any(imported.glob("checkpoint_*")):
+        if not complete_steps(imported):
+            shutil.rmtree(imported, ignore_errors=True)  # what a killed import left
             import_checkpoint(str(self.model), str(imported))
         vocabulary = architectures.of_config(self.config).vocabulary.open(self.model)
         arguments = (self.folder / "rows", vocabulary, plan.length, self.masked)

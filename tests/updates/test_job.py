@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from pathlib import Path
 from unittest.mock import Mock
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
+from ckl_jax.convert import hugging_face
 from ckl_jax.data.text.documents import write_documents
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.data.text.spans import split_sentences
@@ -193,9 +195,20 @@ def test_a_method_that_reviews_needs_earlier_text(texts, llama, tmp_path, capsys
 @pytest.mark.usefixtures("in_this_process")
 def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatch, capsys):
     out = tmp_path / "updates"
-    with monkeypatch.context() as patch:
-        patch.setattr(job._Run, "_export", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
+
+    def killed(*unused):
+        raise KeyboardInterrupt
+
+    def killed_while_it_saves(model, folder):
+        (Path(folder) / "checkpoint_0.orbax-checkpoint-tmp").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    for place in (
+        (hugging_face, "import_checkpoint", killed_while_it_saves),
+        (job._Run, "_export", killed),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(*place)
             job.update(
                 job.Update(
                     out=str(out),
@@ -214,7 +227,7 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
     ship = ("--ship-if=new <= 1", "--on-ship=touch")
     for method in ("point_to", "clean"):  # killed again, after the verdict
         with monkeypatch.context() as patch:
-            patch.setattr(Registry, method, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(Registry, method, killed)
             assert update(out, texts / "first.jsonl", *ship) == 130
         assert Registry(out).current == (None if method == "point_to" else "0001")
     assert update(out, texts / "first.jsonl", *ship) == 0
