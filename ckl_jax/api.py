@@ -184,10 +184,10 @@ class Run(Model):
 
         from ckl_jax.analysis.statistics import bootstrap_means, interval
 
-        found = {}
+        rows = {}
         for name, scored in self._at(step).items():
             low, high = interval(bootstrap_means(scored.em[None])[0])
-            found[name] = {
+            rows[name] = {
                 "em": float(scored.em.mean()),
                 "low": low,
                 "high": high,
@@ -195,7 +195,7 @@ class Run(Model):
                 **{column: float(x.mean()) for column, x in scored.columns.items()},
                 "items": len(scored.items),
             }
-        return pandas.DataFrame.from_dict(found, orient="index").rename_axis("probe")
+        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("probe")
 
     def rows(self, step: int | None = None) -> "pandas.DataFrame":
         """A row for each item of each probe at a step: question and answers, best first."""
@@ -376,8 +376,8 @@ class Intervals:
 
         from ckl_jax.papers.temporalwiki.analysis.tables import matrix_rows
 
-        found = files.read_json_object(self.path / "tables.json")["matrices"]
-        return pandas.DataFrame(matrix_rows(found))
+        matrices = files.read_json_object(self.path / "tables.json")["matrices"]
+        return pandas.DataFrame(matrix_rows(matrices))
 
     def __repr__(self) -> str:
         return f"Intervals({str(self.path)!r}, {len(self.runs)} updates)"
@@ -449,12 +449,12 @@ class Updates(Sequence[Update]):
         """A row for each update: its method, verdict and scores."""
         import pandas
 
-        found = [
+        rows = [
             {"update": h["name"], "date": h["date"], "method": h["method"], "verdict": h["verdict"]}
             | {name: score["value"] for name, score in h["scores"].items()}
             for h in self._registry.history()
         ]
-        return pandas.DataFrame(found).set_index("update") if found else pandas.DataFrame()
+        return pandas.DataFrame(rows).set_index("update") if rows else pandas.DataFrame()
 
     @overload
     def __getitem__(self, i: int) -> Update: ...
@@ -502,7 +502,7 @@ def compare(runs: Runs, metric: str = "em") -> "pandas.DataFrame":
 
     checks.require_choice(("em", "f1"), metric=metric)
     table = compute_table(_study(runs), metric)
-    found = {}
+    rows = {}
     for row in table["rows"]:
         cells: dict[str, float] = {}
         for probe, score in row["scores"].items():
@@ -514,8 +514,8 @@ def compare(runs: Runs, metric: str = "em") -> "pandas.DataFrame":
             ends = {"fuar": "value", "fuar_low": "low", "fuar_high": "high"}
             infinite = {None: float("inf")}
             cells |= {k: infinite.get(row["fuar"][e], row["fuar"][e]) for k, e in ends.items()}
-        found[row["label"]] = cells
-    return pandas.DataFrame.from_dict(found, orient="index").rename_axis("run")
+        rows[row["label"]] = cells
+    return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("run")
 
 
 def _study(runs: Runs) -> "Study":
@@ -558,7 +558,7 @@ def compare_seeds(folders: Sequence[Folder]) -> "pandas.DataFrame":
     paths = [Path(folder) for folder in folders]
     check_folders(paths)
     ends = {"": "mean", "_low": "low", "_high": "high"}
-    found = {
+    rows = {
         row["label"]: {
             f"{name}{end}": column[of]
             for name, column in row["columns"].items()
@@ -566,7 +566,7 @@ def compare_seeds(folders: Sequence[Folder]) -> "pandas.DataFrame":
         }
         for row in of_demos(paths)[1]
     }
-    table = pandas.DataFrame.from_dict(found, orient="index", dtype=float)
+    table = pandas.DataFrame.from_dict(rows, orient="index", dtype=float)
     return table.rename_axis("method")
 
 

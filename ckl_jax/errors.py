@@ -67,7 +67,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def printable(text: str) -> str:
     """A text of others for a terminal: `CONTROL` characters as escapes, such as \\x1b."""
-    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    return CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -82,5 +82,5 @@ def nearest_name(name: str, choices: Iterable[str]) -> str | None:
     name = name.lstrip("-")
     match = difflib.get_close_matches(name, plain, n=1, cutoff=0.7)
     swapped = (word for word in plain if sorted(word) == sorted(name))  # two letters, as in "fh"
-    found = match[0] if match else next(swapped, None)
-    return plain.get(found)
+    closest = match[0] if match else next(swapped, None)
+    return plain.get(closest)

@@ -454,10 +454,10 @@ def _line(text: str, place: int | None) -> int:
 def deepest(text: str) -> int:
     """Where a text, of JSON or gin, has opened the most brackets."""
     depth = most = place = 0
-    for found in _BRACKET.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+    for match in _BRACKET.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
         if depth > most:
-            most, place = depth, found.start()
+            most, place = depth, match.start()
     return place
 
 

@@ -19,18 +19,18 @@ def named_folders(given: tuple[str, ...], flag: str = "--model") -> dict[str, st
     Raises:
       UserError: an entry has no name or no folder, or two have the same name.
     """
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for text in given:
         name, equals, folder = text.partition("=")
-        if not (equals and name and folder) or name in found:
+        if not (equals and name and folder) or name in folders:
             raise UserError(f"{flag} {text!r}: give each as NAME=FOLDER, with a name of its own.")
-        found[name] = folder
-    return found
+        folders[name] = folder
+    return folders
 
 
 def _some_names(text: str) -> tuple[str, ...]:
-    if found := names(text):
-        return found
+    if values := names(text):
+        return values
     raise ValueError(f"{text!r} and names none; give some names, or leave it out")
 
 

@@ -136,8 +136,8 @@ class TrainableOnly(optimizers.OptimizerDef):
         return _like(params, merge(core.unfreeze(moved), frozen)), state
 
     def state_dict(self, target, state):
-        found = self.inner.state_dict(self._trainable(target), state)
-        return {**found, "target": serialization.to_state_dict(target)}
+        inner_state = self.inner.state_dict(self._trainable(target), state)
+        return {**inner_state, "target": serialization.to_state_dict(target)}
 
     def restore_state(self, opt_target, opt_state, state_dict):
         inner = {**state_dict, "target": self._split(state_dict["target"])[0]}

@@ -100,20 +100,20 @@ def stand_in_note(run: ProbedRun) -> list[str]:
 def notes_on(runs: Sequence[ProbedRun], base: Base) -> list[str]:
     """What to say of runs that have no more in common with `base` than the name of its folder."""
     return [
-        f"{labels.run_label(run.name)} ({run.path}) says that it started from {found.path}, which "
+        f"{labels.run_label(run.name)} ({run.path}) says that it started from {other.path}, which "
         f"is taken for a copy of {base.path}; the answers of the two do not show it."
         for run in runs
-        for found in bases_of(run)
-        if found.folder.resolve() != base.folder.resolve() and found.is_same(base)
+        for other in bases_of(run)
+        if other.folder.resolve() != base.folder.resolve() and other.is_same(base)
         if not (
-            found.digests & base.digests or _same_answers(found.scores or {}, base.scores or {})
+            other.digests & base.digests or _same_answers(other.scores or {}, base.scores or {})
         )
     ]
 
 
 def bases_of(run: ProbedRun) -> list[Base]:
     """The models that a run was updated from, nearest first; empty if unknown or none."""
-    found: list[Base] = []
+    bases: list[Base] = []
     # Guards against summaries that name each other.
     seen = {run.path.resolve()}
     while run is not None and (recorded := run.base_checkpoint):
@@ -126,9 +126,9 @@ def bases_of(run: ProbedRun) -> list[Base]:
         if folder.resolve() in seen:
             break
         seen.add(folder.resolve())
-        found.append(Base(folder, step, source, run))
+        bases.append(Base(folder, step, source, run))
         run = source
-    return found
+    return bases
 
 
 def common_base(runs: Sequence[ProbedRun], initial: ProbedRun | None) -> Base | None:

@@ -49,8 +49,8 @@ def pick_examples(study: Study) -> list[Example]:
             if kind == "never known":  # only worth showing where another method knows
                 mine = [i for i in mine if len(set(states[:, i])) > 1][:1]
             for i in mine[:_PER_KIND]:
-                found = dict(zip(keys, states[:, i], strict=True))
-                examples.append(_example(study, probe, kind, i, found))
+                by_method = dict(zip(keys, states[:, i], strict=True))
+                examples.append(_example(study, probe, kind, i, by_method))
     return examples
 
 
@@ -127,12 +127,12 @@ def all_facts(study: Study) -> Section:
     compared = {probe: (methods, states) for probe, methods, states in _compared(study)}
     for probe in study.probes:
         # Without an Initial model facts have no states, and are ordered by who is right.
-        methods, found = compared.get(probe, ((), study.values(probe, "em")[1]))
-        order = _telling(found)
+        methods, values = compared.get(probe, ((), study.values(probe, "em")[1]))
+        order = _telling(values)
         room = max(0, _MAX_FACTS - len(rows))
         left_out += len(order[room:])
         for i in order[:room]:
-            mine = dict(zip((e.key for e in methods), found[: len(methods), i], strict=True))
+            mine = dict(zip((e.key for e in methods), values[: len(methods), i], strict=True))
             e = _example(study, probe, "", i, mine)
             rows.append([_question(e), e.title, *_predictions(e)])
     notes = [f"{left_out:,} facts more are in the runs' rows."] if left_out else []
@@ -158,11 +158,11 @@ def cut(text: str) -> str:
     return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 1]}…"
 
 
-def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:
+def overlap_section(overlaps: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:
     """The overlap of each probe with the training text.
 
     Args:
-      found: {probe: {corpus: `overlap.Overlap` as a mapping}}.
+      overlaps: {probe: {corpus: `overlap.Overlap` as a mapping}}.
     """
     limits = [0, *(round(100 * limit) for limit in BINS), 100]
     headers = ["Probe", "Text", "Items", "Exact"]
@@ -170,7 +170,7 @@ def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sec
     rows = [
         [probe, corpus, mine["items"], mine["exact"]]
         + [f"{100 * count / max(1, mine['items']):.0f}" for count in mine["near"]]
-        for probe, corpora in found.items()
+        for probe, corpora in overlaps.items()
         for corpus, mine in corpora.items()
     ]
     note = (
@@ -179,7 +179,7 @@ def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sec
         if rows
         else "The overlap with training text was not measured: `ckl data overlap` does so."
     )
-    if any("d1" in corpora for corpora in found.values()):
+    if any("d1" in corpora for corpora in overlaps.values()):
         note += " d0 is the text of the Initial model, d1 the new text."
     return Section("Overlap with training text", headers, rows, [note], anchor="overlap")
 
@@ -236,8 +236,8 @@ def group_table(study: Study, probe: str) -> list[tuple]:
     names = dict.fromkeys(name for mine in scored for name in mine.group_names)
     rows = []
     for name in names:
-        found = _in_order(*_by(study, probe, lambda mine, name=name: mine.group(name)))
-        rows += [(f"{name}: {part}", *row) for part, *row in found]
+        groups = _in_order(*_by(study, probe, lambda mine, name=name: mine.group(name)))
+        rows += [(f"{name}: {part}", *row) for part, *row in groups]
     return rows
 
 

@@ -244,25 +244,25 @@ def write_claims(
         # Means over folders of different settings would be of nothing.
         check_seeds(members, kind.record, kind.free)
     papers: dict[str, list[Section]] = {}
-    found: list[dict[str, Any]] = []
+    claims: list[dict[str, Any]] = []
     for (kind, world), members in groups.items():
         rows = judge(
             kind.claims, [kind.read(Path(f), samples, seed) for seed, f in enumerate(members)]
         )
         papers.setdefault(kind.paper, []).append(_table(kind, world, members, rows))
         about = {"paper_title": kind.paper, "world": world, "folders": list(map(str, members))}
-        found += [about | row for row in rows]
+        claims += [about | row for row in rows]
     sections = [Section(paper, sections=tables) for paper, tables in papers.items()]
     out, note, given = Path(out), _NOTE.format(samples=samples), list(map(str, folders))
-    write_json(out / "claims.json", {"folders": given, "samples": samples, "claims": found})
+    write_json(out / "claims.json", {"folders": given, "samples": samples, "claims": claims})
     write_file(out / "claims.md", "\n".join([*(s.markdown(2) for s in sections), f"{note}\n"]))
     parts = [
         Section(paper, anchor=f"paper-{i}", sections=list(map(_folded, tables)))
         for i, (paper, tables) in enumerate(papers.items())
     ]
-    said = collections.Counter(row["verdict"] for row in found)
+    said = collections.Counter(row["verdict"] for row in claims)
     verdicts = ", ".join(f"{verdict} {count}" for verdict, count in sorted(said.items()))
-    lead = [f"{len(found)} claims: {verdicts}.", note, f"Folders: {', '.join(given)}."]
+    lead = [f"{len(claims)} claims: {verdicts}.", note, f"Folders: {', '.join(given)}."]
     page = write_page(out / "claims.html", "Which of the papers' claims hold", parts, lead)
     for paper, tables in papers.items():
         for table in tables:

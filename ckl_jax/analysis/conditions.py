@@ -42,13 +42,13 @@ class Comparison:
 
     def narrowed(self, ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
         """The ranges, each within the bound that a number sets."""
-        (name, *others), found = self.names(), dict(ranges)
+        (name, *others), narrowed = self.names(), dict(ranges)
         if not others:
             is_left = self.left == name
-            number, (low, high) = float(self.right if is_left else self.left), found[name]
+            number, (low, high) = float(self.right if is_left else self.left), narrowed[name]
             is_less = (self.sign in (ast.Lt, ast.LtE)) == is_left
-            found[name] = (low, min(high, number)) if is_less else (max(low, number), high)
-        return found
+            narrowed[name] = (low, min(high, number)) if is_less else (max(low, number), high)
+        return narrowed
 
     def names(self) -> list[str]:
         return [x for x in (self.left, self.right) if isinstance(x, str)]

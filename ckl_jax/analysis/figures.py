@@ -65,14 +65,14 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
             FigureCanvasAgg(made)
             png = io.BytesIO()
             made.savefig(png, format="png", facecolor="white")
-            found = Drawn(png.getvalue())
-            found.svg = hover.svg(made)
+            image = Drawn(png.getvalue())
+            image.svg = hover.svg(made)
             token = _NARROW.set(True)
             try:
-                found.svg += hover.svg(draw(*args, **options), "narrow")
+                image.svg += hover.svg(draw(*args, **options), "narrow")
             finally:
                 _NARROW.reset(token)
-        return found
+        return image
 
     return drawn
 

@@ -118,5 +118,5 @@ class Gate:
                 f"{failure} does not hold of {' and '.join(shown[n] for n in failure.names())}"
                 for failure in failures
             ] or list(shown.values())
-        found = {name: score.json() for name, score in scores.items()}
-        return {"verdict": verdict, "condition": self.text, "reasons": reasons, "scores": found}
+        numbers = {name: score.json() for name, score in scores.items()}
+        return {"verdict": verdict, "condition": self.text, "reasons": reasons, "scores": numbers}

@@ -142,7 +142,7 @@ def rows(run_dir: str | Path, initial: str | Path | None = None) -> list[dict[st
     """
     run = ProbedRun.open(run_dir)
     before = ProbedRun.open(initial).last if initial else _initial(run)
-    found = [
+    facts = [
         {**row, "probe": name, "state": STATES[state], "before": earlier["predictions"][0]}
         for name, now in run.last.items()
         if name in before
@@ -150,9 +150,9 @@ def rows(run_dir: str | Path, initial: str | Path | None = None) -> list[dict[st
             now.rows, fact_states(now, before[name]), before[name].rows, strict=True
         )
     ]
-    if not found:
+    if not facts:
         raise UserError(f"{run_dir} and the model before it share no probe.")
-    return found
+    return facts
 
 
 def _initial(run: ProbedRun) -> dict[str, Scored]:
@@ -236,11 +236,11 @@ def _compare(
             )
         a, b = fact_states(first, before[probe]), fact_states(second, then[probe])
         matrix, changed = difference(a, b)
-        found = f"{len(changed)} of {labels.count(len(a), 'fact')}"
+        summary = f"{len(changed)} of {labels.count(len(a), 'fact')}"
         verb = "differs" if 1 in (len(changed), len(a)) else "differ"
         rows = [[name, *row] for name, row in zip(STATES, matrix.tolist(), strict=True)]
         table = Section(headers=["A down, B across", *STATES], rows=rows)
-        lines += ["", f"{first.probe.long}: {found} {verb}", *table.text()]
+        lines += ["", f"{first.probe.long}: {summary} {verb}", *table.text()]
         named = [i for i in changed if state in (None, STATES[a[i]], STATES[b[i]])]
         lines += [
             f"  {_question(first, i)}  {STATES[a[i]]} {_said(first, i)} | "
@@ -260,8 +260,8 @@ def _two_bases(run: ProbedRun, other: ProbedRun, given: bool) -> list[str]:
     return [f"Each is relative to its own Initial model: A to {paths[0]}, B to {paths[1]}."]
 
 
-def _left_out(found: int, limit: int) -> Sequence[str]:
-    return [f"  ... and {found - limit} more (--limit)"] if found > limit else []
+def _left_out(count: int, limit: int) -> Sequence[str]:
+    return [f"  ... and {count - limit} more (--limit)"] if count > limit else []
 
 
 def _said(scored: Scored, i: int) -> str:

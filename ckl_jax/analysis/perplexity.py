@@ -112,17 +112,17 @@ def bootstrap(
     Raises:
       UserError: as `perplexity`, or the models were not put to the same facts.
     """
-    found = [_units(losses, formula, batch_size) for losses in models]
-    if len({units.shape for units, _ in found}) > 1:
+    pairs = [_units(losses, formula, batch_size) for losses in models]
+    if len({units.shape for units, _ in pairs}) > 1:
         raise UserError(
             "The models were put to different numbers of facts; probe all with the same files."
         )
-    if found[0][0].shape[1] < 2:
+    if pairs[0][0].shape[1] < 2:
         return np.full((len(models), samples), np.nan)
     # [M * K, N] together: one draw of facts for all models and all parts of the formula.
-    means = bootstrap_means(np.concatenate([units for units, _ in found]), samples, seed)
+    means = bootstrap_means(np.concatenate([units for units, _ in pairs]), samples, seed)
     means = means.reshape(len(models), -1, samples)
-    return np.stack([_value(m, scale) for m, (_, scale) in zip(means, found, strict=True)])
+    return np.stack([_value(m, scale) for m, (_, scale) in zip(means, pairs, strict=True)])
 
 
 def estimate(
@@ -185,16 +185,16 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     for row in rows:
         if "nll" in row:
             groups.setdefault(row["probe"], []).append(row)
-    found = {}
+    by_probe = {}
     for probe, mine in groups.items():
         losses = Losses.of(mine)
-        found[probe] = scalars = {"perplexity": perplexity(losses)}
+        by_probe[probe] = scalars = {"perplexity": perplexity(losses)}
         for formula in FORMULAS[1:]:
             if formula != "object_only" or losses.object_tokens.any():
                 scalars[f"perplexity_{formula}"] = perplexity(losses, formula)
         scalars["tokens"] = float(losses.tokens.sum())
         scalars["truncated"] = float(sum(row.get("truncated", 0) for row in mine))
-    return found
+    return by_probe
 
 
 def average(unchanged: float, changed: float, decimals: int = 2) -> decimal.Decimal:

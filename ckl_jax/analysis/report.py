@@ -55,8 +55,8 @@ def is_run(folder: Path) -> bool:
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = [path for path in folder.iterdir() if is_run(path)]
-    return sorted(found, key=lambda path: (labels.order(labels.method_key(path.name)), path.name))
+    runs = [path for path in folder.iterdir() if is_run(path)]
+    return sorted(runs, key=lambda path: (labels.order(labels.method_key(path.name)), path.name))
 
 
 def write_report(
@@ -132,11 +132,13 @@ def sizes(study: Study) -> str:
 
 def _lead(study: Study, table: dict[str, Any]) -> list[str]:
     """The summary: `overview`, and the best FUAR."""
-    found = overview(study)
+    sentences = overview(study)
     measured = [row for row in table["rows"] if row["fuar"]]
     ranked = [row for row in measured if gains(row)]
     if measured and not ranked:
-        found.append('No method surely gained: the intervals of all ratios (FUAR) reach "no gain".')
+        sentences.append(
+            'No method surely gained: the intervals of all ratios (FUAR) reach "no gain".'
+        )
     if ranked:
         best = min(ranked, key=lambda row: row["fuar"]["value"])
         most = max(ranked, key=lambda row: row["fuar"]["gained"])
@@ -151,8 +153,8 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
                 f"; {most['label']} gained most, {most['fuar']['gained']:.1f} points, and lost "
                 f"{most['fuar']['lost']:.1f}"
             )
-        found.append(f"{sentence}.")
-    return found
+        sentences.append(f"{sentence}.")
+    return sentences
 
 
 def _against(table: dict[str, Any], best: Mapping[str, Any]) -> str:
@@ -206,11 +208,11 @@ def extremes(scores: Mapping[str, float], first: str, second: str) -> str:
 
 def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:
     """{label: overlap of the probe with the training text, as its rows record it}."""
-    found = {}
+    overlaps = {}
     for probe, record in study.records.items():
         known = [e.scores[probe].overlap for e in study.entries if probe in e.scores]
-        found[record.long] = next((mine for mine in known if mine), {})
-    return found
+        overlaps[record.long] = next((mine for mine in known if mine), {})
+    return overlaps
 
 
 def _evaluations(study: Study) -> Section:
@@ -242,11 +244,11 @@ def _settings(study: Study) -> Section:
 
 def versions() -> str:
     """A sentence with the versions of the packages that made a report."""
-    found = [f"ckl_jax {ckl_jax.__version__}", f"Python {platform.python_version()}"]
+    packages = [f"ckl_jax {ckl_jax.__version__}", f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return f"Report written with {', '.join(found)}."
+            packages.append(f"{name} {importlib.metadata.version(name)}")
+    return f"Report written with {', '.join(packages)}."
 
 
 def configs(folders: Iterable[tuple[str, Path]]) -> list[Section]:

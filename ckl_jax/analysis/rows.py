@@ -136,8 +136,8 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
 
     def column(name: str, default: float = 0) -> np.ndarray:
         try:
-            found = (row.get(name) for row in rows)
-            return np.array([default if x is None else x for x in found], dtype=np.float64)
+            cells = (row.get(name) for row in rows)
+            return np.array([default if x is None else x for x in cells], dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as e:
             said = f"{path}: {name!r} of a row of {probe.name} is not a number ({e})"
             raise UserError(f"{said}; run the probes again.") from e
@@ -239,8 +239,8 @@ def _slim(row: dict[str, Any]) -> dict[str, Any]:
 
 def row_files(folder: Path) -> dict[int, Path]:
     """{step: the rows of its evaluation} of a folder's files, ascending."""
-    found = folder.glob("rows_*.jsonl")
-    return dict(sorted((int(m[1]), path) for path in found if (m := _FILE.search(path.name))))
+    paths = folder.glob("rows_*.jsonl")
+    return dict(sorted((int(m[1]), path) for path in paths if (m := _FILE.search(path.name))))
 
 
 @contextlib.contextmanager
@@ -338,8 +338,8 @@ class ProbedRun:
             return None
         # Read as text: this room imports no gin. A long value stands on a line of its own.
         value = rf"^{macro}\s*=\s*(?:\\\n\s*)?('[^'\0-\x1f]*'|[^\s\0-\x1f]+)"
-        found = re.search(value, files.read_text(path), re.MULTILINE)
-        return found[1] if found else None
+        match = re.search(value, files.read_text(path), re.MULTILINE)
+        return match[1] if match else None
 
     @property
     def steps(self) -> tuple[int, ...]:

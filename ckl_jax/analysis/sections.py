@@ -213,8 +213,8 @@ def _widths(console: Any, drawn: Any) -> tuple[int, int]:
     from rich.measure import Measurement
 
     # Without the console's own limit.
-    found = Measurement.get(console, console.options.update(width=100_000), drawn)
-    return found.minimum, found.maximum
+    measurement = Measurement.get(console, console.options.update(width=100_000), drawn)
+    return measurement.minimum, measurement.maximum
 
 
 def _shrink(console: Any, table: Any, width: int) -> None:

@@ -54,9 +54,9 @@ class Study:
     def records(self) -> dict[str, Probe]:
         """{name: probe} in table order; where runs differ, the first run's."""
         # Reversed, so that the first entry's record wins.
-        found = {p: s.probe for e in reversed(self.entries) for p, s in e.scores.items()}
+        probes = {p: s.probe for e in reversed(self.entries) for p, s in e.scores.items()}
         first = dict.fromkeys(p for e in self.entries for p in e.scores)
-        return {p: found[p] for p in sorted(first, key=lambda p: found[p].order)}
+        return {p: probes[p] for p in sorted(first, key=lambda p: probes[p].order)}
 
     @property
     def probes(self) -> list[str]:

@@ -84,21 +84,21 @@ def assign(
 def _apply(rules, wanted, elsewhere, stored, where: str) -> dict[str, str | None]:
     """Wanted name -> stored name or None, for the names that a rule matches."""
     # A rule that matches only names which are not read this time is not a mistake.
-    found, matched = {}, {_first_match(rules, name)[0] for name in elsewhere}
+    sources, matched = {}, {_first_match(rules, name)[0] for name in elsewhere}
     for name in wanted:
         number, match = _first_match(rules, name)
         if match is None:
             continue
         matched.add(number)
         replacement = rules[number][1]
-        found[name] = None if replacement is None else _expand(match, replacement, stored, where)
+        sources[name] = None if replacement is None else _expand(match, replacement, stored, where)
     for number, (regex, _) in enumerate(rules):
         if number not in matched:
             raise UserError(
                 f"Rule {regex.pattern!r} of assignment_map matches none of the {len(wanted)} names "
                 f"of the new state (or earlier rules took them).{nearest(regex.pattern, wanted)}"
             )
-    return found
+    return sources
 
 
 def _first_match(rules, name: str):

@@ -67,11 +67,11 @@ class Family:
 
 def _rope(settings: Settings, theta: float = 10000.0) -> dict[str, Any]:
     """`rope_parameters` of transformers 5, or `rope_theta` and `rope_scaling` of earlier ones."""
-    found = dict(settings.get("rope_parameters") or settings.get("rope_scaling") or {})
-    if "type" in found:
-        found.setdefault("rope_type", found.pop("type"))
-    found.setdefault("rope_theta", settings.get("rope_theta", theta))
-    return {k: v for k, v in found.items() if v is not None}
+    rope = dict(settings.get("rope_parameters") or settings.get("rope_scaling") or {})
+    if "type" in rope:
+        rope.setdefault("rope_type", rope.pop("type"))
+    rope.setdefault("rope_theta", settings.get("rope_theta", theta))
+    return {k: v for k, v in rope.items() if v is not None}
 
 
 def layer_types(settings: Settings, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -370,10 +370,10 @@ def _gemma3_settings(config: DecoderConfig) -> dict[str, Any]:
 
 
 def _phi3_settings(config: DecoderConfig) -> dict[str, Any]:
-    found = _llama_settings(config) | {"sliding_window": config.window}
-    rope = found["rope_parameters"]
+    settings = _llama_settings(config) | {"sliding_window": config.window}
+    rope = settings["rope_parameters"]
     longest = rope.pop("max_position_embeddings", config.max_positions)
-    return found | {
+    return settings | {
         "max_position_embeddings": longest,
         "original_max_position_embeddings": rope.get("original_max_position_embeddings", longest),
         "partial_rotary_factor": (config.rotary_dim or config.head_dim) / config.head_dim,
@@ -384,11 +384,11 @@ def _phi3_settings(config: DecoderConfig) -> dict[str, Any]:
 
 
 def _neox_settings(config: DecoderConfig) -> dict[str, Any]:
-    found, share = _rope_settings(config), config.rotary_dim / config.head_dim
-    found["rope_parameters"]["partial_rotary_factor"] = share
+    settings, share = _rope_settings(config), config.rotary_dim / config.head_dim
+    settings["rope_parameters"]["partial_rotary_factor"] = share
     return {
-        "rope_parameters": found["rope_parameters"],
-        "rotary_emb_base": found["rope_theta"],
+        "rope_parameters": settings["rope_parameters"],
+        "rotary_emb_base": settings["rope_theta"],
         "rotary_pct": share,
         "use_parallel_residual": config.parallel,
         "attention_bias": bool(config.attention_bias),

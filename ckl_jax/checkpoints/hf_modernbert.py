@@ -43,7 +43,7 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(config: ModernBertConfig) -> dict[str, Any]:
-    found = hf_decoder.two_ropes(config)
+    ropes = hf_decoder.two_ropes(config)
     return {
         "norm_eps": config.layer_norm_epsilon,
         "norm_bias": config.norm_bias,
@@ -51,9 +51,9 @@ def _settings(config: ModernBertConfig) -> dict[str, Any]:
         "mlp_bias": config.mlp_bias,
         "local_attention": 2 * (config.window - 1),
         "layer_types": [f"{kind}_attention" for kind in config.types],
-        "rope_parameters": found["rope_parameters"],
-        "global_rope_theta": found["rope_theta"],
-        "local_rope_theta": found["rope_local_base_freq"],
+        "rope_parameters": ropes["rope_parameters"],
+        "global_rope_theta": ropes["rope_theta"],
+        "local_rope_theta": ropes["rope_local_base_freq"],
     }
 
 

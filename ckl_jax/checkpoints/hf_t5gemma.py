@@ -53,12 +53,12 @@ def _stack(settings: Settings, name: str, more: Settings) -> DecoderConfig:
     own = {**_DEFAULTS, **own, **more, "model_type": _MODEL_TYPE}
     cls = EncoderConfig if name == "encoder" else DecoderConfig
     try:
-        found = hf_decoder.read(cls, _FAMILY, own, {})
+        config = hf_decoder.read(cls, _FAMILY, own, {})
     except UserError as e:
         raise UserError(f"In {name}: {e}") from e
-    if name == "encoder" and found.window is not None:  # as far to either side, and itself
-        found = dataclasses.replace(found, window=found.window + 1)
-    return found
+    if name == "encoder" and config.window is not None:  # as far to either side, and itself
+        config = dataclasses.replace(config, window=config.window + 1)
+    return config
 
 
 def config_to_hf(config: T5GemmaConfig) -> dict[str, Any]:

@@ -91,12 +91,12 @@ def _shardings(file: epath.Path) -> str | None:
 def _arrays(path: epath.Path) -> str | None:
     """Names truncated arrays; None if there are none, or if the tree is damaged itself."""
     try:
-        found = list(cut_off(path))
+        truncated = list(cut_off(path))
     except (ValueError, KeyError, OSError):
         return None
-    if not found:
+    if not truncated:
         return None
-    first, arrays = found[0], list(dict.fromkeys(part.array for part in found))
+    first, arrays = truncated[0], list(dict.fromkeys(part.array for part in truncated))
     more = f" and {len(arrays) - 1} more arrays" if len(arrays) > 1 else ""
     if first.length is None:
         return f"its file {first.file}, which holds {arrays[0]}{more}, is missing"

@@ -26,12 +26,12 @@ Columns = Mapping[str, Sequence[np.ndarray]]  # of each part of a fused layer: i
 
 def layers(entries: Sequence[Entry]) -> dict[str, Layer]:
     """{path of a projection here: its layer} of a table of parameters."""
-    found = {}
+    layer_of = {}
     for entry in entries:
         if entry.path.endswith("/kernel"):
             layer, _, part = entry.name.partition(".weight")
-            found[entry.path.removesuffix("/kernel")] = layer, int(part[1:-1]) if part else None
-    return found
+            layer_of[entry.path.removesuffix("/kernel")] = layer, int(part[1:-1]) if part else None
+    return layer_of
 
 
 def shapes(entries: Sequence[Entry]) -> dict[str, tuple[int, int]]:
@@ -47,14 +47,14 @@ def shapes(entries: Sequence[Entry]) -> dict[str, tuple[int, int]]:
 def columns(form: HuggingFace, config: Config, entries: Sequence[Entry]) -> Columns:
     """The outputs of each part of the fused layers: `form.view` applied to their numbers."""
     fused = {e.name.partition(".weight[")[0]: e for e in entries if ".weight[" in e.name}
-    found = {}
+    by_layer = {}
     for layer, (_, outputs) in shapes(entries).items():
         if layer in fused:
             numbers = np.arange(outputs)
             numbers = numbers[:, None] if fused[layer].transposed else numbers[None]
             parts = form.view({f"{layer}.weight": numbers}, config)
-            found[layer] = [parts[name].ravel() for name in parts]
-    return found
+            by_layer[layer] = [parts[name].ravel() for name in parts]
+    return by_layer
 
 
 def fuse(
@@ -98,16 +98,16 @@ def join_vectors(
     vectors: Mapping[str, np.ndarray], layer_of: Mapping[str, Layer], of_parts: Columns
 ) -> dict[str, np.ndarray]:
     """{layer there: [out]} of {path here: [out]}, which has all parts of a layer or none."""
-    found = {}
+    joined = {}
     for path, (layer, part) in layer_of.items():
         if path in vectors and layer not in of_parts:
-            found[layer] = vectors[path]
+            joined[layer] = vectors[path]
         elif path in vectors:
             size = sum(map(len, of_parts[layer]))
-            found.setdefault(layer, np.zeros(size, np.float32))[of_parts[layer][part]] = vectors[
+            joined.setdefault(layer, np.zeros(size, np.float32))[of_parts[layer][part]] = vectors[
                 path
             ]
-    return found
+    return joined
 
 
 def split_vectors(
@@ -134,14 +134,14 @@ def split(
     chosen, r = _form(pairs, of_parts)
     if whole:
         chosen, r = {}, next(iter(pairs.values()))[0].shape[1]
-    found = {}
+    parts = {}
     for layer, (a, b) in pairs.items():
         if layer not in of_parts:
-            found[where[layer, None]] = a[:, :r], b[:r]
+            parts[where[layer, None]] = a[:, :r], b[:r]
             continue
         for part, rows in _blocks(chosen.get(_kind(layer), ()), r, len(of_parts[layer])):
-            found[where[layer, part]] = a[:, rows], b[rows][:, of_parts[layer][part]]
-    return found
+            parts[where[layer, part]] = a[:, rows], b[rows][:, of_parts[layer][part]]
+    return parts
 
 
 def _kind(layer: str) -> str:

@@ -73,17 +73,17 @@ class Command:
 @functools.cache
 def commands() -> dict[str, Command]:
     """{name: command}, such as "data clean", read without importing the commands' modules."""
-    found = {}
+    by_name = {}
     for module, (title, word) in _MODULES.items():
         source = (Path(__file__).parent / f"{module}.py").read_text()
         for node in ast.parse(source).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 name = f"{word} {node.name.replace('_', '-')}".strip()
                 summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
-                found[name] = Command(
+                by_name[name] = Command(
                     name=name, title=title, module=module, function=node.name, summary=summary
                 )
-    return found
+    return by_name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -228,7 +228,7 @@ def _fill_in(command: Command, argv: list[str]) -> Callable[[], Any]:
             r"\{(\{.*?\})\}", r"\1", out.getvalue()
         )  # choices, of which none need be made
         # Where nothing is the default, the text says what that means.
-        return _NO_DEFAULT.sub(lambda found: re.sub(r"[^\s│]", " ", found[0]), text)
+        return _NO_DEFAULT.sub(lambda match: re.sub(r"[^\s│]", " ", match[0]), text)
 
     if {"-h", "--help"} & set(argv):
         return functools.partial(print, help_text(), end="")
@@ -286,7 +286,7 @@ def _refuse(argv: Sequence[str], help_text: Callable[[], str], event: Any) -> No
                 hint = f" It is {new} now."
             raise UserError(f"unrecognized arguments: {' '.join(unknown)}; {see}{hint}")
         case "MissingArgs":
-            missing = ", ".join(_flag(found.arg) for found in event.missing_arguments)
+            missing = ", ".join(_flag(arg.arg) for arg in event.missing_arguments)
             raise UserError(f"the following arguments are required: {missing}; {see}")
         case "InvalidChoice":
             # Those of the event are in no order where the option has no default.

@@ -128,12 +128,12 @@ def overlap(
     items_by_set |= {_short(file, probes): overlaps.read_items(file) for file in probes}
     if dataset:
         items_by_set[Path(dataset).name] = list(probe_items(dataset))
-    found = overlaps.measure(items_by_set, texts)
-    measured = overlaps.as_json(found)
+    by_probe = overlaps.measure(items_by_set, texts)
+    measured = overlaps.as_json(by_probe)
     overlap_section(measured).show()
     if folder:
-        overlaps.write_overlaps(folder, {name: found[name] for name in own})
-    _warn_of_overlap(found, strict)
+        overlaps.write_overlaps(folder, {name: by_probe[name] for name in own})
+    _warn_of_overlap(by_probe, strict)
     return {"overlap": measured}
 
 
@@ -143,8 +143,8 @@ def _short(file: str, files: Files) -> str:
     return name if [Path(f).name for f in files].count(name) == 1 else file
 
 
-def _warn_of_overlap(found: Mapping[str, Mapping[str, Overlap]], strict: bool) -> None:
-    stated = [o for mine in found.values() for o in mine.values() if o.exact]
+def _warn_of_overlap(by_probe: Mapping[str, Mapping[str, Overlap]], strict: bool) -> None:
+    stated = [o for mine in by_probe.values() for o in mine.values() if o.exact]
     if not stated:
         return
     worst = max(stated, key=lambda o: o.exact)
@@ -213,8 +213,8 @@ def benchmark(
             record_limit=record_limit,
         )
     for probe in dict.fromkeys((*builder.PROBES, *manifest["items"])):
-        found = manifest["with_evidence"].get(probe, {})
-        named = ", ".join(f"{what} answer {n:,}" for what, n in found.items())
+        counts = manifest["with_evidence"].get(probe, {})
+        named = ", ".join(f"{what} answer {n:,}" for what, n in counts.items())
         count = manifest["items"].get(probe, 0)
         more = f"; with sentences of {named}" if named else "" if count else ": not written"
         print(f"{count:10,}  {probe}{more}")
@@ -349,19 +349,19 @@ def questions(
     tokenize = make_tokenizer(tokenizer or "moses") if tokenizer or not simulated else tokenised
     if is_newsqa:
         dates = newsqa.read_dates(addresses) if addresses else None
-        found = newsqa.read_newsqa(source, dates, year, tokenize)
+        items = newsqa.read_newsqa(source, dates, year, tokenize)
     elif form:
-        found = dated_qa.read_dated_qa(source, form, dated, year, tokenize)
+        items = dated_qa.read_dated_qa(source, form, dated, year, tokenize)
     else:
         terms = terms if simulated else offices.read_terms(source)
-        found = offices.office_questions(terms, first, last, keep_ambiguous, tokenize)
-    found = list(found)
-    if not found:
+        items = offices.office_questions(terms, first, last, keep_ambiguous, tokenize)
+    items = list(items)
+    if not items:
         raise UserError(
             f"{source} gives no question with an answer; give another "
             f"{'--year' if is_newsqa or form else '--first and --last'}."
         )
-    count = write_questions(out, found)
+    count = write_questions(out, items)
     print(f"{count:10,}  questions: {out}")
     return {"out": out, "questions": count}
 

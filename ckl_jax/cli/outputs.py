@@ -42,7 +42,7 @@ def show(command: Callable[[], Any], quiet: bool, as_json: bool) -> int:
     if kept:
         document = {**result, "output": kept.getvalue().splitlines()}
         shown = json.dumps(without_nan(document, _as_json), ensure_ascii=False)
-        print(CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", shown))  # JSON's escapes
+        print(CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", shown))  # JSON's escapes
     return result["exit_code"]
 
 

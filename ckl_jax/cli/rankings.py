@@ -61,13 +61,13 @@ def bear(
     if subjects:
         print(printable(f"{report.biases(results)}\nResults: {out}"))
         return {"results": out}
-    found = report.as_json(results)
-    write_json(Path(out) / "summary.json", found)
+    scores = report.as_json(results)
+    write_json(Path(out) / "summary.json", scores)
     write_jsonl(Path(out) / "items.jsonl", report.items(results))
-    if found.get("dated", {}).get("by_date"):
-        write_file(Path(out) / "by_date.png", by_date.plot({results.name: found["dated"]}))
+    if scores.get("dated", {}).get("by_date"):
+        write_file(Path(out) / "by_date.png", by_date.plot({results.name: scores["dated"]}))
     print(printable(f"{report.summary(results)}\nResults: {out}"))
-    return {"results": out, **found}
+    return {"results": out, **scores}
 
 
 def checkpoints(
@@ -106,7 +106,7 @@ def checkpoints(
         )
     out = Path(settings.out or Path(next(iter(folders.values()))).parent / "checkpoints")
     refuse_foreign(out / "checkpoints.html", None, "checkpoints.json", "checkpoints.png")
-    found = {}
+    results = {}
     with counting() as line:
         for name, folder in folders.items():
 
@@ -114,8 +114,8 @@ def checkpoints(
                 line(done + 1, whole, f"{name}: {code}")
 
             own = dataclasses.replace(settings, out=str(out / name.replace(" ", "_")))
-            found[name] = probe.probe(folder, data, own, show)
-    page, numbers = analysis.write_curves(comparison.align(found)[0], out)
+            results[name] = probe.probe(folder, data, own, show)
+    page, numbers = analysis.write_curves(comparison.align(results)[0], out)
     print(page)
     return {"page": page, "checkpoints": numbers}
 
@@ -157,12 +157,12 @@ def fill(
         filler = make_filler(opened.model, opened.params, opened.put_batch, batch_size)
         with opened.on_mesh():
             rows = list(mask_filling.fill_dataset(filler, data, templates))
-        found = mask_filling.measure(rows)
+        summary = mask_filling.measure(rows)
         every = (len(r.instances) * len(chosen_templates(r, templates)) for r in data)
-        found["overall"]["left_out"] = sum(every) - len(rows)
+        summary["overall"]["left_out"] = sum(every) - len(rows)
         write_jsonl(folder / "items.jsonl", rows)
-        write_json(folder / "summary.json", found)
-    whole = found["overall"]
+        write_json(folder / "summary.json", summary)
+    whole = summary["overall"]
     scores = (
         f"{key} {x['value']:.2f} % (95 % interval {x['low']:.2f} to {x['high']:.2f})"
         for key, x in whole.items()
@@ -170,7 +170,7 @@ def fill(
     )
     print(f"{', '.join(scores)} of {whole['items']:,} rows whose answer is one token")
     print(f"{whole['left_out']:,} rows have an answer of several tokens. Results: {folder}")
-    return {"results": folder, **found}
+    return {"results": folder, **summary}
 
 
 def compare(
@@ -220,11 +220,11 @@ def compare(
         board = entries(models)
         order = [x["model_name"] for x in board if x["model_name"] in models]
         models = {name: models[name] for name in order}
-    written, found = ranking_report.draw(models, out, bias, coverage, popular)
+    written, numbers = ranking_report.draw(models, out, bias, coverage, popular)
     if leaderboard:
         write_json(Path(out) / "results.json", board)
     differences = ranking_report.changes(models)
-    tests = comparison.sentences(found["tests"]["overall"], next(iter(models)))
+    tests = comparison.sentences(numbers["tests"]["overall"], next(iter(models)))
     print("\n".join(written))
     if not any(path.endswith("domains.png") for path in written):
         print("No domains.png: the results have no domains; give --relation-info.")
@@ -232,7 +232,7 @@ def compare(
         print(f"Compared on common rows alone: {coverage}.")
     for line in (*differences, *tests):
         print(printable(line))
-    return {"written": written, "changes": differences, **found}
+    return {"written": written, "changes": differences, **numbers}
 
 
 def _named(results: Sequence[str]) -> dict[str, str]:
@@ -249,13 +249,13 @@ def _without_priors(models: Mapping[str, Any], prior: Sequence[str]) -> dict[str
     from ckl_jax.papers.lm_pub_quiz.analysis import comparison
     from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
-    found = {}
+    results = {}
     for name, folder in named_folders(prior, "--prior").items():
         if name not in models:
             raise UserError(f"--prior {name}: there is no model {name}; name one of RESULTS.")
         generic = DatasetResults.from_path(folder)
-        found[f"{name} without prior"] = comparison.without_prior(models[name], generic)
-    return found
+        results[f"{name} without prior"] = comparison.without_prior(models[name], generic)
+    return results
 
 
 def _popularity(path: str, models: Mapping[str, Any]) -> dict[str, float]:
@@ -272,8 +272,8 @@ def _popularity(path: str, models: Mapping[str, Any]) -> dict[str, float]:
         texts = (document.text for document in read_place(path))
         counts = count_mentions(set(labels.values()), {path: texts})[path]
         return {subject: counts[label] for subject, label in labels.items()}
-    found = read_json_object(path)
-    for subject, value in found.items():
+    popularity = read_json_object(path)
+    for subject, value in popularity.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{path}: the popularity of {subject!r} is no number.")
-    return found
+    return popularity

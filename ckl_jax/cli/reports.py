@@ -68,10 +68,10 @@ def report(
         page = temporalwiki.write_report(folders[0], into)
         print(page)
         return {"report": page, "tables": read_json(into / "tables.json")}
-    found = find_runs(folders)
-    into = Path(out or found[0].parent)
+    paths = find_runs(folders)
+    into = Path(out or paths[0].parent)
     refuse_foreign(into / "report.html", overwrite, "table.json", "table.md", "figures")
-    page = write_report(found, into, acquired=acquired)
+    page = write_report(paths, into, acquired=acquired)
     print(page)
     return {"report": page, "tables": read_json(into / "table.json")}
 
@@ -277,6 +277,6 @@ def overlap(
     left = [p for p in probes if not is_left_out(PROBES[p], folder)]
     answers = {p: [item.answers for item in read_probe(p, folder)] for p in left}
     texts = {c: functools.partial(corpus_texts, Path(folder) / CORPORA[c]) for c in corpora}
-    found = answer_analysis.mentions_of(answers, texts)
-    answer_analysis.named(found).show()
-    return {"mentions": found}
+    mentions = answer_analysis.mentions_of(answers, texts)
+    answer_analysis.named(mentions).show()
+    return {"mentions": mentions}

@@ -535,10 +535,10 @@ def _run_upstream(name: str, mode: Mode, argv: list[str], dry_run: bool) -> int:
         raise UserError(f"T5X has no mode {name!r}; leave out --runner=upstream.")
     try:
         # Not 't5x': a folder of that name, or the placeholder on PyPI, would be found too.
-        found = find_spec("t5x.partitioning")
+        spec = find_spec("t5x.partitioning")
     except ImportError:
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise UserError(
             "--runner=upstream needs T5X, which is not installed here; see requirements-t5x.txt, "
             "or leave the flag out to run the same gin files natively."

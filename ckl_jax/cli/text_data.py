@@ -230,8 +230,8 @@ def split(
     if not ids:
         _print_splits(reports)
         return {"splits": reports}
-    for name, found in joined["lists"].items():
-        print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
+    for name, counts in joined["lists"].items():
+        print(f"{counts['found']:12,}  of {counts['listed']:,} ids of {name} found")
     for name in sorted({*released_splits.NAMES} - {*joined["lists"]}):
         print(f"{'none':>12}  of {name}: the folder has no such list")
     print(f"{joined['unlisted']:12,}  documents are on no list")

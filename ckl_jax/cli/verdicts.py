@@ -19,6 +19,6 @@ def decide(verdicts: Sequence[Any]) -> tuple[int, dict[str, Any]]:
 
     for verdict in verdicts:
         print(verdict.sentence())
-    found = {verdict.verdict for verdict in verdicts}
-    worst = next(v for v in (gate.HOLD, gate.TOO_FEW, gate.SHIP) if v in found)
+    kinds = {verdict.verdict for verdict in verdicts}
+    worst = next(v for v in (gate.HOLD, gate.TOO_FEW, gate.SHIP) if v in kinds)
     return gate.EXIT_CODES[worst], {"verdicts": [verdict.json() for verdict in verdicts]}

@@ -86,7 +86,7 @@ def unknown_file(name: str, folders: Sequence[Path]) -> str:
     by_path = {file.removesuffix(".gin"): file for file in bundled_files()}
     by_name = {stem.rsplit("/", 1)[-1]: file for stem, file in by_path.items()}
     stem = name.removesuffix(".gin")
-    found = by_path.get(nearest_name(stem, by_path)) or by_name.get(nearest_name(stem, by_name))
-    hint = found and f" Did you mean {found!r}?"
+    similar = by_path.get(nearest_name(stem, by_path)) or by_name.get(nearest_name(stem, by_name))
+    hint = similar and f" Did you mean {similar!r}?"
     searched = ", ".join(map(str, folders))
     return f"There is no gin file {name!r} in {searched}.{hint or ' `t5x --help` lists the files.'}"

@@ -20,8 +20,8 @@ _INSTALLED_BY = {  # packages that gin files and task modules often name
 
 def missing_in(message: str) -> str | None:
     """The name of the module that a `ModuleNotFoundError` is about."""
-    found = re.search(r"No module named '(.*?)'", message)
-    return found[1] if found else None
+    match = re.search(r"No module named '(.*?)'", message)
+    return match[1] if match else None
 
 
 def how_to_get(module: str) -> str:

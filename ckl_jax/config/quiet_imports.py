@@ -55,6 +55,6 @@ def _forward(out: int, real: int) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    found = _REMOVED.fullmatch(record.getMessage())
-    names = found[1].split(", ") if found else [""]
+    match = _REMOVED.fullmatch(record.getMessage())
+    names = match[1].split(", ") if match else [""]
     return not all(name.strip("'\"").endswith("_pretokenized") for name in names)

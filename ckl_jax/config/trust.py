@@ -116,7 +116,7 @@ def _folders(scan: gin_scan.Scan) -> set[Path]:
 
 def _of_folders(scan: gin_scan.Scan) -> set[str]:
     """The files of folders: those that come with a model, and what they include from anywhere."""
-    found, folders = set(), _folders(scan)
+    files, folders = set(), _folders(scan)
     for path, root in scan.roots.items():
         # Resolved: "gin_configs/../../evil.gin" is no bundled file.
         parents = set(Path(path).resolve().parents)
@@ -124,8 +124,8 @@ def _of_folders(scan: gin_scan.Scan) -> set[str]:
             # Not resolved: a link may lead out of the folder.
             parents |= {parent.resolve() for parent in Path(path).parents}
             if Path(root).name in _OF_FOLDERS or folders & parents:
-                found.add(path)
-    return found
+                files.add(path)
+    return files
 
 
 def _source(where: str) -> str:

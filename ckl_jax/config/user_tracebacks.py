@@ -29,15 +29,15 @@ _TENSORFLOW = re.compile(
 
 def place(error: BaseException) -> str | None:
     """Describes the innermost frame in user code (no library's, not this package's), or None."""
-    found = None
+    location = None
     for each in chain(error):
         if isinstance(each, SyntaxError) and each.filename and not _is_library(each.filename):
             return f"{each.filename}, line {each.lineno}"
         for frame in traceback.extract_tb(each.__traceback__):
-            found = _place(frame.filename, frame.lineno, frame.name) or found
+            location = _place(frame.filename, frame.lineno, frame.name) or location
         for file, line, name in _IN_TEXT.findall(str(each)):
-            found = _place(file, line, name) or found
-    return found
+            location = _place(file, line, name) or location
+    return location
 
 
 def report(error: BaseException) -> str | None:
@@ -60,16 +60,16 @@ def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:
             for instruction in dis.get_instructions(code):
                 if instruction.argval == name and instruction.positions:
                     line = instruction.positions.lineno
-                    if found := _place(code.co_filename, line, code.co_name):
-                        return found
+                    if location := _place(code.co_filename, line, code.co_name):
+                        return location
     return None
 
 
 def definitions(functions: Iterable[Callable[..., Any]]) -> list[str]:
     """Describes where those of `functions` that are users' own are defined."""
     codes = [code for function in functions for code in list(_codes(function))[:1]]
-    found = (_place(code.co_filename, code.co_firstlineno, code.co_name) for code in codes)
-    return [place for place in found if place]
+    locations = (_place(code.co_filename, code.co_firstlineno, code.co_name) for code in codes)
+    return [place for place in locations if place]
 
 
 def _codes(function: Callable[..., Any]) -> Iterator[types.CodeType]:

@@ -324,9 +324,9 @@ def _settings(tokenizer: Sequence[Path], config: Config) -> dict[str, Any]:
 
 def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]:
     """The files of a tokenizer: those beside `config.json`, else the checkpoint's vocabulary."""
-    found = find_checkpoint(checkpoint)
+    folder = find_checkpoint(checkpoint)
     files_of = architectures.of_config(config).vocabulary.of(beside)
-    trained = read_json_item(found, "metadata").get("vocabulary_digest")
+    trained = read_json_item(folder, "metadata").get("vocabulary_digest")
     if trained and (vocabulary := _vocabulary(beside, config)):
         if added_tokens(beside, config, trained) is None:
             raise UserError(
@@ -336,7 +336,7 @@ def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]
             )
     names = dict.fromkeys((*files_of.files, *_TOKENIZER))
     there = [beside / name for name in names if os.path.lexists(beside / name)]
-    own = Path(str(found.parent))
+    own = Path(str(folder.parent))
     return there or [own / name for name in files_of.files if os.path.lexists(own / name)]
 
 

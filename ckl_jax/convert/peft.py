@@ -87,9 +87,9 @@ def import_peft(adapter: str, base: str, like: str | None, out: str) -> str:
     form = require_peft(config, str(file))
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
-    found = find_checkpoint(base)
-    digest = read_json_item(found, "metadata").get("vocabulary_digest")
-    own = Path(str(found)).parent
+    source = find_checkpoint(base)
+    digest = read_json_item(source, "metadata").get("vocabulary_digest")
+    own = Path(str(source)).parent
     added = hugging_face.added_tokens(own, config, digest) if digest else None
     metadata = {
         "imported_from": Path(adapter).name,

@@ -77,9 +77,9 @@ def run_pipeline(pipeline) -> Any:
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as e:
-        if (found := _user_error(e)) is None:
+        if (error := _user_error(e)) is None:
             raise
-        raise found from e
+        raise error from e
     return result
 
 

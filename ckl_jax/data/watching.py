@@ -31,22 +31,22 @@ def watch(
     known, last = None, None
     say(f"Watching {place}; Ctrl-C ends it.")
     while True:
-        found = _state(place)
-        if found and found == last and found != known:
-            known = found
+        state = _state(place)
+        if state and state == last and state != known:
+            known = state
             try:
                 act()
             except UserError as e:
                 say(str(e))
-        last = found
+        last = state
         sleep(seconds)
 
 
 def _state(place: Path) -> dict[str, tuple[int, float]]:
     """{path: (bytes, modification time)} of the files at a path."""
-    found = {}
+    state = {}
     for path in place.rglob("*") if place.is_dir() else [place]:
         with contextlib.suppress(FileNotFoundError):  # it was moved just now
             status = path.stat()
-            found[str(path)] = status.st_size, status.st_mtime
-    return found
+            state[str(path)] = status.st_size, status.st_mtime
+    return state

@@ -42,14 +42,14 @@ def frequencies(
     try:
         with np.errstate(all="ignore"):
             plain = settings["rope_theta"] ** (-np.arange(0, size, 2, dtype=np.float64) / size)
-            found, factor = _SCALE[kind](plain, settings, size, max_positions)
+            angles, factor = _SCALE[kind](plain, settings, size, max_positions)
     except KeyError as e:
         raise UserError(f"rope_parameters lack {e.args[0]}, which {kind} needs.") from e
     except (ArithmeticError, ValueError):  # such as a logarithm of 0
-        found = factor = math.nan
-    if not (np.isfinite(found).all() and math.isfinite(factor)):
+        angles = factor = math.nan
+    if not (np.isfinite(angles).all() and math.isfinite(factor)):
         raise UserError(f"rope_parameters {dict(settings)} give no angles; correct its numbers.")
-    return np.asarray(found, np.float32), float(factor)
+    return np.asarray(angles, np.float32), float(factor)
 
 
 def _default(plain, settings, size, max_positions):
@@ -84,7 +84,7 @@ def _yarn(plain, settings, size, max_positions):
     low, high = max(low, 0), min(high, size - 1)
     steps = np.arange(size // 2, dtype=np.float64)
     ramp = np.clip((steps - low) / (max(high - low, 1e-3)), 0.0, 1.0)
-    found = ramp * plain / stretch + (1 - ramp) * plain
+    angles = ramp * plain / stretch + (1 - ramp) * plain
     factor = settings.get("attention_factor")
     if factor is None:
         one, all_dims = settings.get("mscale"), settings.get("mscale_all_dim")
@@ -92,7 +92,7 @@ def _yarn(plain, settings, size, max_positions):
             factor = _mscale(stretch, one) / _mscale(stretch, all_dims)
         else:
             factor = _mscale(stretch, 1)
-    return found, factor
+    return angles, factor
 
 
 def _mscale(stretch: float, scale: float) -> float:

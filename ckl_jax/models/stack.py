@@ -57,9 +57,13 @@ def _dtype(dtype: Any) -> Any:
         return jnp.dtype(jnp.float32 if platform() == "cpu" else jnp.bfloat16)
     with contextlib.suppress(TypeError):
         # Without jax_enable_x64 a float64 would silently be a float32.
-        found = dtype is not None and jnp.dtype(dtype)
-        if found and jnp.issubdtype(found, jnp.floating) and found == canonicalize_dtype(found):
-            return found
+        resolved = dtype is not None and jnp.dtype(dtype)
+        if (
+            resolved
+            and jnp.issubdtype(resolved, jnp.floating)
+            and resolved == canonicalize_dtype(resolved)
+        ):
+            return resolved
     known = "'float32', 'bfloat16', 'float16' or 'auto'"
     raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give {known}.")
 

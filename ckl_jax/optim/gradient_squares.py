@@ -77,8 +77,8 @@ def of_examples(
 
     total, count = jax.tree.map(jnp.zeros_like, trainable), 0
     for batch in batches:
-        total, found = add(total, trainable, frozen, batch)
-        count += int(found)
+        total, examples = add(total, trainable, frozen, batch)
+        count += int(examples)
     if not count:
         raise UserError("The earlier corpus has no example with a target to take gradients on.")
     # Checked once on the host: a NaN in the state would spoil every later step without an error.

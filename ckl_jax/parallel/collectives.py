@@ -75,8 +75,8 @@ def collectives(hlo: str, mesh: Any = None) -> list[Collective]:
         total = totals[kind, axes.get(_key(groups), "?"), group]
         total[0] += times[name]
         total[1] += times[name] * _moved(kind, size, group)
-    found = [Collective(*key, *total) for key, total in totals.items()]
-    return sorted(found, key=lambda c: -c.bytes)
+    ops = [Collective(*key, *total) for key, total in totals.items()]
+    return sorted(ops, key=lambda c: -c.bytes)
 
 
 def _moved(kind: str, size: int, group: int) -> int:
@@ -186,15 +186,15 @@ def _axes_of(mesh: Any) -> dict[frozenset, str]:
     sizes = dict(mesh.shape)
     positions = np.arange(mesh.size).reshape(tuple(sizes.values()))
     names = [name for name, size in sizes.items() if size > 1]
-    found: dict[frozenset, str] = {}
+    axes: dict[frozenset, str] = {}
     for count in range(1, len(names) + 1):
         for chosen in itertools.combinations(names, count):
             along = [list(sizes).index(name) for name in chosen]
             rest = [i for i in range(len(sizes)) if i not in along]
             group = math.prod(sizes[name] for name in chosen)
             rows = positions.transpose(rest + along).reshape(-1, group)
-            found.setdefault(_key(rows.tolist()), "+".join(chosen))
-    return found
+            axes.setdefault(_key(rows.tolist()), "+".join(chosen))
+    return axes
 
 
 def _executions(hlo: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -263,20 +263,19 @@ def _lines(hlo: str) -> Iterator[tuple[str, str]]:
             yield name, line
 
 
-def table(found: Sequence[Collective]) -> str:
+def table(ops: Sequence[Collective]) -> str:
     """The collectives as aligned lines, with their sum."""
     rows = [("collective", "over", "devices", "times", "sent per step and device")]
     rows += [
-        (c.kind, c.axis, f"{c.group:,}", f"{c.count:,}", f"{c.bytes / 2**20:,.2f} MiB")
-        for c in found
+        (c.kind, c.axis, f"{c.group:,}", f"{c.count:,}", f"{c.bytes / 2**20:,.2f} MiB") for c in ops
     ]
     rows.append(
         (
             "sum",
             "",
             "",
-            f"{sum(c.count for c in found):,}",
-            f"{sum(c.bytes for c in found) / 2**20:,.2f} MiB",
+            f"{sum(c.count for c in ops):,}",
+            f"{sum(c.bytes for c in ops) / 2**20:,.2f} MiB",
         )
     )
     widths = [max(len(row[i]) for row in rows) for i in range(5)]

@@ -114,14 +114,14 @@ def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) 
     # TPU slices have an index; on other devices a process stands for what a fast network joins.
     groups = {(getattr(d, "slice_index", None), d.process_index) for d in devices}
     by_slice = len({slice_ for slice_, _ in groups}) > 1
-    found = len({slice_ if by_slice else process for slice_, process in groups})
-    if len(devices) % count or (found != count and found != 1):
+    num_slices = len({slice_ if by_slice else process for slice_, process in groups})
+    if len(devices) % count or (num_slices != count and num_slices != 1):
         raise UserError(
-            f"dcn_mesh_shape is of {count} slices; the {len(devices)} devices are of {found} "
+            f"dcn_mesh_shape is of {count} slices; the {len(devices)} devices are of {num_slices} "
             f"{'slices' if by_slice else 'processes'}."
         )
     within = mesh_sizes(sizes, len(devices) // count)
-    if found == count > 1:
+    if num_slices == count > 1:
         return mesh_utils.create_hybrid_device_mesh(
             within, slices, devices, process_is_granule=not by_slice
         )
@@ -151,8 +151,8 @@ def check_batch(batch_size: int, num_microbatches: int, parts: int) -> None:
 
 def known_parts(sizes: Mapping[str, int] | Sequence[int] | None) -> int:
     """The parts that a mesh shape, see `mesh_sizes`, splits a batch into, as far as it says so."""
-    found = dict(zip(MESH_AXES, _unfilled(sizes), strict=True))
-    return math.prod(max(1, found[axis]) for axis in BATCH_AXES)
+    axis_sizes = dict(zip(MESH_AXES, _unfilled(sizes), strict=True))
+    return math.prod(max(1, axis_sizes[axis]) for axis in BATCH_AXES)
 
 
 def _check_divides(batch_size: int, parts: int, name: str = "BATCH_SIZE") -> None:
@@ -295,7 +295,7 @@ class Partitioner:
         held = collections.defaultdict(list)
         for device, index in self.batch_sharding.devices_indices_map((self.batch_parts,)).items():
             held[device.process_index].append(index)
-        rows = {p: tuple(_rows_of(found, self.batch_parts)) for p, found in held.items()}
+        rows = {p: tuple(_rows_of(indices, self.batch_parts)) for p, indices in held.items()}
         shards = sorted(set(rows.values()))
         if len({len(shard) for shard in shards}) > 1 or sum(map(len, shards)) != self.batch_parts:
             raise UserError(

@@ -201,5 +201,5 @@ def _dropped_axis(shape: tuple[int, ...], kept: tuple[int, ...], first: bool) ->
     Rows keep all but the last axis and columns all but the one before: for a square parameter
     sizes do not distinguish them.
     """
-    found = [i for i in range(len(shape)) if shape[:i] + shape[i + 1 :] == kept]
-    return None if not found else found[0] if first else found[-1]
+    axes = [i for i in range(len(shape)) if shape[:i] + shape[i + 1 :] == kept]
+    return None if not axes else axes[0] if first else axes[-1]

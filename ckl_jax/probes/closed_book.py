@@ -225,9 +225,9 @@ class ClosedBookEvaluator:
 
     def _said(self, probe: str) -> dict[str, Any]:
         """Fields of a probe's first row: its record and its overlap with the training text."""
-        found = self._overlaps[probe]
+        overlaps = self._overlaps[probe]
         said = {"probe_record": self.config.records[probe].as_json()}
-        return said | ({"overlap": found} if found else {})
+        return said | ({"overlap": overlaps} if overlaps else {})
 
     def _row(
         self, probe: Probe, item: ProbeItem, predictions: list[str], candidates: list[str]
@@ -262,8 +262,10 @@ class ClosedBookEvaluator:
         texts = [self._text(item) for item in items]
         # T5 reads EOS at the end of every input; `DecoderOnlyGenerator` takes it off again.
         rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
-        found = self._generator.answers(params, rows, *self.config.lengths(probe), beams)
-        yield from ([until_stop(t) for t in texts] for texts in found) if self._continues else found
+        answers = self._generator.answers(params, rows, *self.config.lengths(probe), beams)
+        yield from (
+            ([until_stop(t) for t in texts] for texts in answers) if self._continues else answers
+        )
 
     def _text(self, item: ProbeItem) -> str:
         """The text of the question."""

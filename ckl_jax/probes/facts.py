@@ -107,8 +107,8 @@ class FactEvaluator:
             ids, marks = zip(*tokens, strict=True)
             losses = self._losses(params, ids, marks)
             answers = self._answers(params, file.facts) if asks else [None] * len(ids)
-            for fact, row, loss, found in zip(file.facts, ids, losses, answers, strict=True):
-                yield {"probe": file.name, **self._row(file, fact, row, loss, found)}
+            for fact, row, loss, texts in zip(file.facts, ids, losses, answers, strict=True):
+                yield {"probe": file.name, **self._row(file, fact, row, loss, texts)}
 
     def _row(self, file: FactFile, fact: Fact, ids: Sequence[int], loss, answers) -> dict:
         (nll, object_nll), (tokens, object_tokens) = (map(float, values) for values in loss)
@@ -140,7 +140,7 @@ class FactEvaluator:
         """Continuations of each prompt up to the first full stop, best first."""
         prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
         config = self.config
-        found = self._generator.answers(
+        answers = self._generator.answers(
             # Generators count a start token, hence + 1.
             params,
             prompts,
@@ -148,7 +148,7 @@ class FactEvaluator:
             config.answer_tokens + 1,
             config.beam_size,
         )
-        for texts in found:
+        for texts in answers:
             yield [text.partition(".")[0].strip() for text in texts]
 
 

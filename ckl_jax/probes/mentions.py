@@ -30,14 +30,14 @@ def count_mentions(
     for words in by_words:
         if len(words) not in lengths[words[0]]:
             lengths[words[0]].append(len(words))
-    found = {}
+    by_corpus = {}
     for corpus, texts in corpora.items():
         counts = dict.fromkeys(names, 0)
         for words in _mentioned(texts, by_words, lengths):
             for name in by_words[words]:
                 counts[name] += 1
-        found[corpus] = counts
-    return found
+        by_corpus[corpus] = counts
+    return by_corpus
 
 
 def _mentioned(

@@ -90,7 +90,7 @@ def best_of(record: str, keep: int | None = None, **classes: Any) -> KeepBest | 
     Raises:
       UserError: a class of another kind.
     """
-    found = None
+    best = None
     for field, cls in classes.items():
         if cls is None:
             continue
@@ -100,5 +100,5 @@ def best_of(record: str, keep: int | None = None, **classes: Any) -> KeepBest | 
         if made is None:
             names.not_offered(record, **{field: cls})
         # Every class is checked, also after the first that says something.
-        found = found or made.keep_best(keep)
-    return found
+        best = best or made.keep_best(keep)
+    return best

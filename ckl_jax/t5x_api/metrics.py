@@ -57,12 +57,12 @@ def of_batch(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     # row.
     counted = packed or {n: jnp.int32(batch[n] != 0) for n in _TOKENS if n in batch}
     # Counts as float32 are exact up to 2^24.
-    found = {"target_size": jnp.float32(batch["decoder_target_tokens"].size)}
+    sums = {"target_size": jnp.float32(batch["decoder_target_tokens"].size)}
     for name, ids in counted.items():
-        found[f"size/{name}"] = jnp.float32(ids.size)
-        found[f"filled/{name}"] = jnp.sum(ids != 0).astype(jnp.float32)
-        found[f"examples/{name}"] = packed_examples(ids).astype(jnp.float32)
-    return found
+        sums[f"size/{name}"] = jnp.float32(ids.size)
+        sums[f"filled/{name}"] = jnp.sum(ids != 0).astype(jnp.float32)
+        sums[f"examples/{name}"] = packed_examples(ids).astype(jnp.float32)
+    return sums
 
 
 def packed_examples(segment_ids: jax.Array) -> jax.Array:
@@ -109,7 +109,7 @@ def summarize(steps: Sequence[Mapping[str, float]], seconds: float, rows: int) -
     objective = _total(steps, "objective") / count
     # The z-loss in the units of the objective: the same fraction of it as of the loss per token.
     z_step = math.fsum(s["objective"] * s["z_loss"] / s["loss"] for s in steps if s["loss"]) / count
-    found = {
+    scalars = {
         "loss": objective,
         "z_loss": z_step,
         "cross_ent_loss": objective - z_step,
@@ -125,22 +125,22 @@ def summarize(steps: Sequence[Mapping[str, float]], seconds: float, rows: int) -
         "timing/seqs": float(rows * count),
     }
     if seconds > 0:
-        found |= speed(seconds / count, rows, size / seconds)
-    return found
+        scalars |= speed(seconds / count, rows, size / seconds)
+    return scalars
 
 
 def _fullness(steps: Sequence[Mapping[str, float]], size: float) -> dict[str, float]:
     # Tokens that have a weight over all target positions.
-    found = {"non_padding_fraction/loss_weights": _total(steps, "tokens") / size}
+    scalars = {"non_padding_fraction/loss_weights": _total(steps, "tokens") / size}
     names = [n.removeprefix("size/") for n in steps[0] if n.startswith("size/")]
     filled = {name: _total(steps, f"filled/{name}") for name in names}
     sizes = {name: _total(steps, f"size/{name}") for name in names}
     for name in names:
-        found[f"effective_batch_size/{name}"] = _total(steps, f"examples/{name}") / len(steps)
-        found[f"non_padding_fraction/{name}"] = filled[name] / sizes[name]
+        scalars[f"effective_batch_size/{name}"] = _total(steps, f"examples/{name}") / len(steps)
+        scalars[f"non_padding_fraction/{name}"] = filled[name] / sizes[name]
     if names:
-        found["non_padding_fraction/overall"] = sum(filled.values()) / sum(sizes.values())
-    return found
+        scalars["non_padding_fraction/overall"] = sum(filled.values()) / sum(sizes.values())
+    return scalars
 
 
 def _total(steps: Sequence[Mapping[str, float]], name: str) -> float:

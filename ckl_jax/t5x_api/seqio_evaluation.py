@@ -54,15 +54,15 @@ class TrainEvaluation:
         del step, last
         scores = {}
         for cfg, dataset in self._parts:
-            found, began = [], time.monotonic()
+            sums, began = [], time.monotonic()
             with explained_task(cfg, ", training_eval"):
                 for batch in dataset.as_numpy_iterator():
                     batch = {n: np.asarray(batch[n], dtype_of(n)) for n in FEATURES if n in batch}
                     # Numbers of one batch at a time: these evaluations are short.
-                    found.append(jax.device_get(self._step(params, self._put(batch))))
-            if found:
+                    sums.append(jax.device_get(self._step(params, self._put(batch))))
+            if sums:
                 seconds = time.monotonic() - began
-                scores[f"training_eval/{cfg.task_name}"] = summarize(found, seconds, self._rows)
+                scores[f"training_eval/{cfg.task_name}"] = summarize(sums, seconds, self._rows)
         return scores
 
 
@@ -116,7 +116,7 @@ class InferenceEvaluation:
             )
             # SeqIO returns a future; None where no metrics were computed.
             self.scores = metrics.result() if metrics is not None else {}
-        return {f"inference_eval/{task}": _numbers(found) for task, found in self.scores.items()}
+        return {f"inference_eval/{task}": _numbers(scores) for task, scores in self.scores.items()}
 
     def _predicted(self, params: Any, batch: Any) -> list[list[int]]:
         return fetch(self._predict(params, batch)[0]).tolist()

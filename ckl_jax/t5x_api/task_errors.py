@@ -49,9 +49,9 @@ def sentence(where: str, error: Exception, task: Any = None) -> str:
             f"{where}: {text}; set USE_CACHED_TASKS = False (--gin.USE_CACHED_TASKS=False) to make "
             "its examples as they are read, or --seqio_additional_cache_dirs to where its cache is."
         )
-    if found := re.search(r"type for feature '(\w+)'.*Got string, expected int", text):
+    if match := re.search(r"type for feature '(\w+)'.*Got string, expected int", text):
         return (
-            f"{where}: its feature {found[1]!r} is text, not token ids; name it in the task's "
+            f"{where}: its feature {match[1]!r} is text, not token ids; name it in the task's "
             "output_features and have seqio.preprocessors.tokenize among its preprocessors."
         )
     if any(frame.f_code.co_name == "mixing_rate_num_examples" for frame in _frames(error)):
@@ -89,8 +89,8 @@ def _place_in_graph(error: BaseException, task: Any) -> str | None:
         return None
     steps = [step for part in getattr(task, "tasks", [task]) for step in part.preprocessors]
     node = _NODE.search(text)
-    if node and (found := user_tracebacks.use(node[1], steps)):
-        return found
+    if node and (place := user_tracebacks.use(node[1], steps)):
+        return place
     # The node's name says nothing: then all of the user's functions are candidates.
     own = user_tracebacks.definitions(steps)
     return " or ".join(own) if own else None

@@ -386,16 +386,16 @@ class RestoreCheckpointConfig:
         """
         if self.path is None:
             raise UserError("CHECKPOINT_PATH is None; give a MODEL_DIR or a checkpoint in one.")
-        found = find_checkpoint(self.path)
+        checkpoint = find_checkpoint(self.path)
         single = is_checkpoint(self.path)
         if self.mode == "specific" and not single:
             raise UserError(
                 f"{self.path} is not a checkpoint, but the mode is 'specific'; give "
-                f"{self.path}/{found.name} or the mode 'latest'."
+                f"{self.path}/{checkpoint.name} or the mode 'latest'."
             )
         if self.mode == "all" and not single:
-            return [str(found.parent / f"{PREFIX}{n}") for n in complete_steps(self.path)]
-        return [str(found)]
+            return [str(checkpoint.parent / f"{PREFIX}{n}") for n in complete_steps(self.path)]
+        return [str(checkpoint)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -119,13 +119,13 @@ class Perplexity(HeldOutTasks):
             # The last batch repeats its rows up to the size; the mask below gives the copies a
             # weight of 0.
             index = np.resize(part, size)
-            found = task.batch(index, lengths)
+            batch = task.batch(index, lengths)
             tokens = {
                 # Rows are cut at the model's lengths, so are their token counts.
                 n: np.minimum(x, lengths[n])
                 for n, x in task.row_lengths(index, lengths).items()
             }
-            return convert(found, tokens, np.arange(size) < len(part))
+            return convert(batch, tokens, np.arange(size) < len(part))
 
         return batches
 

@@ -244,10 +244,10 @@ class _Output:
         if not (self._done.exists() and self.path.exists()):
             return False
         with files.os_errors(self.path, "read"), open(self.path, "rb") as f:
-            found = sum(1 for _ in f)
-        if found != self.settings["inputs"]:
+            lines = sum(1 for _ in f)
+        if lines != self.settings["inputs"]:
             raise UserError(
-                f"{self.path} was complete and has {found:,} lines now, not "
+                f"{self.path} was complete and has {lines:,} lines now, not "
                 f"{self.settings['inputs']:,}; remove it to write it again."
             )
         return True

@@ -96,16 +96,16 @@ class InferenceData:
         """
         name = self.source
         if probe := self._probe():
-            found = (
+            rows = (
                 # A fact may have several right answers; the first one is the target to score.
                 _example(vocabulary, item.input, item.answers[0])
                 for item in read_probe(probe, self.probe_dir)
             )
         elif name.endswith(_TEXT):
-            found = _read_file(vocabulary, name)
+            rows = _read_file(vocabulary, name)
         else:
-            found = _read_task(vocabulary, self._open())
-        examples = list(found)
+            rows = _read_task(vocabulary, self._open())
+        examples = list(rows)
         if not examples:
             raise UserError(f"{name} has no inputs: it is empty.")
         return examples

@@ -160,8 +160,8 @@ def compile_report(
     cost = cost[0] if isinstance(cost, list) else cost
     report["flops"] = cost.get("flops")
     report["bytes_accessed"] = cost.get("bytes accessed")
-    found = collectives.collectives(compiled.as_text() or "", mesh)
-    report["collectives"] = [dataclasses.asdict(c) for c in found]
+    ops = collectives.collectives(compiled.as_text() or "", mesh)
+    report["collectives"] = [dataclasses.asdict(c) for c in ops]
     report["devices"] = len(_devices(compiled))
     return report
 
@@ -215,13 +215,13 @@ def format_report(report: dict[str, Any]) -> str:
     rows = [(label, _human(report[key], unit)) for label, key, unit in _ROWS if key in report]
     if "compiled_for" in report:
         rows.insert(0, ("compiled for", report["compiled_for"]))
-    found = [collectives.Collective(**c) for c in report.get("collectives") or []]
-    if not found and "flops" in report:
+    ops = [collectives.Collective(**c) for c in report.get("collectives") or []]
+    if not ops and "flops" in report:
         rows.append(("collectives", "none"))
     left = max(len(label) for label, _ in rows)
     right = max(len(value) for _, value in rows)
     lines = [f"{label:{left}}  {value:>{right}}" for label, value in rows]
-    return "\n".join([*lines, "", collectives.table(found)] if found else lines)
+    return "\n".join([*lines, "", collectives.table(ops)] if ops else lines)
 
 
 def _human(value: float | None, unit: str) -> str:

@@ -82,17 +82,17 @@ class Mirror:
 
 def _files(folder: Any, below: Path = Path()) -> dict[Path, Any]:
     """The files of a folder by relative path, without checkpoints and unfinished files."""
-    found: dict[Path, Any] = {}
+    files: dict[Path, Any] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         # Dot files are those that `atomic_write` has not renamed yet; checkpoints are copied by
         # orbax itself.
         if path.name.startswith((".", PREFIX)):
             continue
         if path.is_dir():
-            found |= _files(path, below / path.name)
+            files |= _files(path, below / path.name)
         else:
-            found[below / path.name] = path
-    return found
+            files[below / path.name] = path
+    return files
 
 
 def _state(file: Path) -> tuple[int, int]:

@@ -97,10 +97,10 @@ def steps_before(path: str | None) -> int:
     """
     if path is None or phase_from(path) == 0:
         return 0
-    found = find_checkpoint(path)
+    checkpoint = find_checkpoint(path)
     # Recursively: each update's checkpoint names the one that it started from.
-    base = setup.base_of(found)
-    return position(str(found))[0] + steps_before(base)
+    base = setup.base_of(checkpoint)
+    return position(str(checkpoint))[0] + steps_before(base)
 
 
 def phase_from(path: str | None) -> int:

@@ -233,16 +233,16 @@ def _bindings(text: str) -> dict[str, Any]:
     from ckl_jax.config import gin_scan
 
     # Scanned, not executed by gin: the old text must not change this run's configuration.
-    found = {b.name: b.value for b in gin_scan.scan([], [text], []).bindings}
+    bindings = {b.name: b.value for b in gin_scan.scan([], [text], []).bindings}
 
     def value_of(name: str, *before: str) -> Any:
-        value = found[name]
-        is_macro = isinstance(value, gin_scan.Macro) and value.name in found
+        value = bindings[name]
+        is_macro = isinstance(value, gin_scan.Macro) and value.name in bindings
         return (
             value_of(value.name, name, *before) if is_macro and value.name not in before else value
         )
 
-    return {name: value_of(name) for name in found}
+    return {name: value_of(name) for name in bindings}
 
 
 def _is_free(name: str) -> bool:

@@ -231,5 +231,5 @@ def stop_training(run: Prepared, store: CheckpointStore, what: str) -> NoReturn:
 def _versions() -> dict[str, str]:
     """Versions of the packages that write a checkpoint."""
     packages = ("jax", "flax", "optax", "orbax-checkpoint")
-    found = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), **found}
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), **versions}

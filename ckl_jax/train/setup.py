@@ -153,12 +153,12 @@ def load_params(path: str) -> dict[str, Any]:
     Raises:
       UserError: no checkpoint, or its base is not there or not what it was.
     """
-    found = find_checkpoint(path)
-    params = flatten(restore_params(found))
-    metadata = read_json_item(found, "metadata")
+    checkpoint = find_checkpoint(path)
+    params = flatten(restore_params(checkpoint))
+    metadata = read_json_item(checkpoint, "metadata")
     # Named in the metadata, so the model is not needed to know what is absent.
     missing = [p for p in metadata.get("frozen_paths") or [] if p not in params]
-    base = base_of(found)
+    base = base_of(checkpoint)
     if not (missing and base):
         return unflatten(params)
     try:
@@ -167,21 +167,21 @@ def load_params(path: str) -> dict[str, Any]:
     except UserError as e:
         if not Path(base).exists():
             raise UserError(
-                f"Checkpoint {found} needs the base model in {base}, which is not there any more; "
-                f"put it there again, or beside {found.parent}, under its old name."
+                f"Checkpoint {checkpoint} needs the base model in {base}, which is not there any "
+                f"more; put it there again, or beside {checkpoint.parent}, under its old name."
             ) from e
-        raise UserError(f"Checkpoint {found} needs the base model in {base}: {e}") from e
+        raise UserError(f"Checkpoint {checkpoint} needs the base model in {base}: {e}") from e
     # The base may store its layers one by one, this run's checkpoint stacked, or the other way
     # round.
     inherited = scan_layout.convert(inherited, [*params, *missing])
     dtype = metadata.get("frozen_dtype", "float32")
-    checks.require_choice(("float32", "bfloat16"), **{f"frozen_dtype of {found}": dtype})
+    checks.require_choice(("float32", "bfloat16"), **{f"frozen_dtype of {checkpoint}": dtype})
     frozen = {p: np.asarray(inherited[p]).astype(dtype) for p in missing if p in inherited}
     # Checked even if all names are there: the base may have been trained again in the same folder.
     digest = metadata.get("frozen_digest")
     if len(frozen) < len(missing) or (digest and tree_digest(unflatten(frozen)) != digest):
         raise UserError(
-            f"Checkpoint {found} needs the base model in {base}, which has been replaced: its "
+            f"Checkpoint {checkpoint} needs the base model in {base}, which has been replaced: its "
             "frozen parameters differ; restore that folder or train again."
         )
     # In the type that models have parameters in, rounded as they were in training.
@@ -217,14 +217,16 @@ def link_base(folder: str | Path, path: str) -> None:
     Raises:
       UserError: the folder cannot be written.
     """
-    found = find_checkpoint(path)
+    checkpoint = find_checkpoint(path)
     if is_remote(folder) or is_remote(path):
         return
     try:
         with atomic_folder(Path(folder) / _BASE) as part:
-            shutil.copytree(found, part / f"{PREFIX}{step_of(found) or 0}", copy_function=os.link)
-            if read_json_item(found, "metadata").get("frozen_paths"):  # an update itself
-                link_base(part, base_of(found))
+            shutil.copytree(
+                checkpoint, part / f"{PREFIX}{step_of(checkpoint) or 0}", copy_function=os.link
+            )
+            if read_json_item(checkpoint, "metadata").get("frozen_paths"):  # an update itself
+                link_base(part, base_of(checkpoint))
     except shutil.Error:
         print(
             f"{folder} needs {path}, which lies on another file system and so is not kept in "
@@ -314,7 +316,7 @@ def initial_params(
         added = {_IN_CHECKPOINT + p for p in shapes.added}
         if strict and not assignment_map:
             adapters.check_phase(path, wanted, stored, added)
-        found = assign(
+        assignment = assign(
             wanted,
             stored,
             assignment_map,
@@ -328,17 +330,17 @@ def initial_params(
         if strict:
             adapters.check_settings(path, model.config)
         if not complete:
-            _check_frozen(path, shapes, found)
-            _tell_of_going_on(path, shapes, found)
+            _check_frozen(path, shapes, assignment)
+            _tell_of_going_on(path, shapes, assignment)
         # Several leaves may be assigned from one source; after its last use the array is dropped,
         # so that the whole checkpoint is not held on the host beside the device copy.
-        last_use = {source: p for p, source in found.sources.items()}
-        for p, source in found.sources.items():
+        last_use = {source: p for p, source in assignment.sources.items()}
+        for p, source in assignment.sources.items():
             value = stored.pop(source) if last_use[source] == p else stored[source]
             value = np.asarray(value).astype(wanted[p].dtype, copy=False)
             # One leaf at a time: the host needs memory for one cast copy only.
             params[p] = jax.device_put(value, wanted[p].sharding)
-        fresh = list(found.fresh)
+        fresh = list(assignment.fresh)
     if fresh:
         shardings = [wanted[p].sharding for p in fresh]
 
@@ -403,12 +405,12 @@ def _refuse_phases(path: str | None, lacking: Sequence[str]) -> None:
         )
 
 
-def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
+def _check_frozen(path: str, shapes: Shapes, assignment: Assignment) -> None:
     """Checks that frozen leaves, if the run's checkpoints do not store them, are in `path` under
     the same names.
     """
     names = [_IN_CHECKPOINT + p for p in flatten(shapes.frozen).keys() - shapes.own]
-    elsewhere = [p for p in names if found.sources.get(p) != p]
+    elsewhere = [p for p in names if assignment.sources.get(p) != p]
     _refuse_phases(path, [p for p in elsewhere if p.removeprefix(_IN_CHECKPOINT) in shapes.added])
     if elsewhere:
         raise UserError(
@@ -418,9 +420,9 @@ def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
         )
 
 
-def _tell_of_going_on(path: str, shapes: Shapes, found: Assignment) -> None:
+def _tell_of_going_on(path: str, shapes: Shapes, assignment: Assignment) -> None:
     trainable, frozen = flatten(shapes.trainable), flatten(shapes.frozen)
-    fresh = [p.removeprefix(_IN_CHECKPOINT) for p in found.fresh]
+    fresh = [p.removeprefix(_IN_CHECKPOINT) for p in assignment.fresh]
     further = adapters.continued_phase(trainable, frozen, fresh, set(shapes.added))
     if further and jax.process_index() == 0:
         kind, phase = further

@@ -134,11 +134,11 @@ class Telemetry:
 
     def metrics_at(self, step: int) -> dict[str, float]:
         """The metric row and scores of a step, for its checkpoint."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name in ("row", "scores"):
             written, values = self._newest.get(name, (None, {}))
-            found |= values if written == step else {}
-        return found
+            metrics |= values if written == step else {}
+        return metrics
 
     def _log(self, fetched: Fetched) -> None:
         step, values, seconds = fetched

@@ -177,9 +177,9 @@ def stories(seed: int = 0, size: str = "small", each: int = 3, year: int = 2019)
     writer = _Writer(stream_world(seed, size), trends(seed, size))
     # From the first month on: what is written about changes from month to month.
     for month in range(12 * (year - int(START[:4]) + 1)):
-        found = writer.month(month, each, "story ")
+        documents = writer.month(month, each, "story ")
         if month // 12 == year - int(START[:4]):
-            yield from found
+            yield from documents
 
 
 class _Writer:
@@ -232,12 +232,12 @@ class _Writer:
             name: [(t, w) for t in self.trends if t.topic == name and (w := t.at(month))]
             for name in TOPICS
         }
-        found = []
+        documents = []
         for i, (topic, date) in enumerate(zip(topics, dates, strict=True)):
             page = _Page(self, rng, topic, date, running[topic])
             identity = f"{first:%Y%m}-{i:05d}", date.isoformat(), topic
-            found.append(Story(*identity, page.lines(), page.said))
-        return found
+            documents.append(Story(*identity, page.lines(), page.said))
+        return documents
 
 
 class _Page:

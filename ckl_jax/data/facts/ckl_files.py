@@ -133,8 +133,8 @@ def read_originals(path: str | os.PathLike) -> Iterator[str]:
       UserError: as `csv_table`, the file has no column `original`, or no text in it.
     """
     texts = (row["original"].strip() for _, row in csv_table(path, ("original",)))
-    found = (text for text, _ in itertools.groupby(texts) if text)
-    return not_empty(found, f"The corpus {path} has no text in its column 'original'.")
+    originals = (text for text, _ in itertools.groupby(texts) if text)
+    return not_empty(originals, f"The corpus {path} has no text in its column 'original'.")
 
 
 def corpus_texts(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[str]:

@@ -113,22 +113,22 @@ def _cells(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields a table's rows as `numbered_rows` those of JSON lines."""
     for line, row in csv_table(path):
         names = {"subject_aliases", "object_aliases"}
-        found = {n: cell.split(";") if n in names else cell.strip() for n, cell in row.items()}
-        yield f"{path}, line {line}", found
+        cells = {n: cell.split(";") if n in names else cell.strip() for n, cell in row.items()}
+        yield f"{path}, line {line}", cells
 
 
 def _files(paths: Iterable[str | os.PathLike]) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         inside = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else []
         if path.is_dir() and not inside:
             raise UserError(f"The folder {path} has no facts: no *.jsonl and no *.jsonl.gz.")
         if not path.exists():
             raise UserError(f"There is no file of facts {path}; check the path.")
-        found += inside or [path]
-    if twice := [p for i, p in enumerate(found) if p in found[:i]]:
+        files += inside or [path]
+    if twice := [p for i, p in enumerate(files) if p in files[:i]]:
         raise UserError(f"The facts {twice[0]} are given twice; leave one out.")
-    return found
+    return files
 
 
 Form = Callable[[dict[str, Any], str, Path], Iterator[DatedFact]]

@@ -81,13 +81,13 @@ def candidates(
     """
     with tempfile.TemporaryDirectory(prefix="ckl-facts-") as folder:
         write_rows(_keyed(facts, period, counts), Path(folder), _BUCKETS)
-        found = [
+        unordered = [
             candidate
             for i in range(_BUCKETS)
             for group in _groups(bucket_path(Path(folder), i))
             for candidate in _of_group(group, period, templates, counts)
         ]
-    return sorted(found, key=lambda c: c.order)
+    return sorted(unordered, key=lambda c: c.order)
 
 
 def _keyed(

@@ -53,8 +53,10 @@ def measure(
       {probe: {corpus: its overlap}}.
     """
     statements = _Statements(probes)
-    found = {name: statements.compare(texts) for name, texts in corpora.items()}
-    return {probe: {name: overlaps[probe] for name, overlaps in found.items()} for probe in probes}
+    by_corpus = {name: statements.compare(texts) for name, texts in corpora.items()}
+    return {
+        probe: {name: overlaps[probe] for name, overlaps in by_corpus.items()} for probe in probes
+    }
 
 
 class _Statements:
@@ -120,7 +122,7 @@ def _contains(words: Sequence[str], wanted: Sequence[str]) -> bool:
 def as_json(overlaps: Mapping[str, Mapping[str, Overlap]]) -> dict[str, dict[str, Any]]:
     """The results of `measure`, as JSON values."""
     return {
-        probe: {name: dataclasses.asdict(found) for name, found in mine.items()}
+        probe: {name: dataclasses.asdict(overlap) for name, overlap in mine.items()}
         for probe, mine in overlaps.items()
     }
 

@@ -341,10 +341,10 @@ def _space(where: str, info: dict) -> tuple[list[str] | None, list[str] | None]:
             f"{where}: `answer_space` is not read by any version of LM-PUB-QUIZ; give "
             f"`{_SPACE[0]}` and `{_SPACE[1]}`, or neither."
         )
-    found = [info.pop(name, None) for name in _SPACE]
-    if found == [None, None]:
+    space = [info.pop(name, None) for name in _SPACE]
+    if space == [None, None]:
         return None, None
-    for name, values in zip(_SPACE, found, strict=True):
+    for name, values in zip(_SPACE, space, strict=True):
         listed = isinstance(values, list)
         bad = [v for v in values if not _is_label(v)] if listed else [values]
         if bad:
@@ -352,7 +352,7 @@ def _space(where: str, info: dict) -> tuple[list[str] | None, list[str] | None]:
                 f"{where}: `{name}` {'holds' if listed else 'is'} {_short(bad[0])}; give a list of "
                 "texts, none of them empty, for both or for neither of the two."
             )
-    ids, labels = found
+    ids, labels = space
     if len(ids) != len(labels):
         raise UserError(f"{where}: {len(ids)} answer_space_ids but {len(labels)} labels.")
     if len(set(labels)) < len(labels):

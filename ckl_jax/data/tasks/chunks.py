@@ -134,9 +134,9 @@ def segments(documents: Iterator[StreamDocument], period: int) -> Iterator[Segme
     groups = itertools.groupby(documents, key=place)
     held = next(((key, list(group)) for key, group in groups), None)
     while held is not None:
-        (month, _), found = held
+        (month, _), members = held
         held = next(((key, list(group)) for key, group in groups), None)
-        yield Segment(found, held is None or held[0][0] != month)
+        yield Segment(members, held is None or held[0][0] != month)
 
 
 def buckets(chunk_len: int, count: int = 3, least: int = 64) -> tuple[int, ...]:

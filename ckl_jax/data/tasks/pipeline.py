@@ -46,10 +46,10 @@ class BatchSource:
             ("replay", plan.replay, 1),
             ("review", plan.review, 2),
         ):
-            found = len(tasks[i]) if i < len(tasks) and tasks[i] is not None else 0
-            if planned != found:
+            cached = len(tasks[i]) if i < len(tasks) and tasks[i] is not None else 0
+            if planned != cached:
                 raise UserError(
-                    f"The plan's corpus {name!r} has {planned} rows and the cached task {found}; "
+                    f"The plan's corpus {name!r} has {planned} rows and the cached task {cached}; "
                     "make the plan from the tasks that are trained on."
                 )
         self.plan, self.tasks, self.lengths = plan, tuple(tasks), dict(lengths)

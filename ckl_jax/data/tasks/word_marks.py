@@ -60,11 +60,11 @@ def mark_rows(task: CachedTask, vocabulary: Any, tagger: str, most: int, length:
     index = np.unique(np.linspace(0, len(task) - 1, most).astype(np.int64))
     rows = [task.row(i)["targets"][:length] for i in index.tolist()]
     path = task.directory / f"words-{tagger.replace(':', '-')}-{_key(rows, vocabulary)}.npz"
-    found = _read(path)
-    if found is None:
-        found = _tag(rows, vocabulary, tagger)
-        _write(path, *found)
-    flat, backend, groups = found
+    tags = _read(path)
+    if tags is None:
+        tags = _tag(rows, vocabulary, tagger)
+        _write(path, *tags)
+    flat, backend, groups = tags
     ends = list(itertools.accumulate(map(len, rows)))
     bits = [flat[b - len(row) : b] for row, b in zip(rows, ends, strict=True)]
     return Marks(index, backend, rows, bits, groups)
@@ -80,8 +80,8 @@ def _tag(rows, vocabulary, tagger: str) -> tuple[np.ndarray, str, tuple[str, ...
     texts = [text for text, _ in located]
     words = make_tagger(tagger, texts)
     bits = [
-        mark_tokens(found, spans, len(text))
-        for found, (text, spans) in zip(words.tag(texts), located, strict=True)
+        mark_tokens(tags, spans, len(text))
+        for tags, (text, spans) in zip(words.tag(texts), located, strict=True)
     ]
     return np.concatenate(bits), words.backend, ("all", *words.classes)
 

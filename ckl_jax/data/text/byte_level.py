@@ -203,14 +203,14 @@ class TokenizerVocabulary(ByteLevelVocabulary):
                 raise UserError(
                     f"{self.path}: {kind}_token of {_CONFIG} is {token!r}; give the token, a text."
                 )
-            found = None if token is None else self.tokenizer.token_to_id(token)
+            token_id = None if token is None else self.tokenizer.token_to_id(token)
             # What pads is masked: without it the end of a text does as well.
-            if token is not None and found is None and kind != "pad":
+            if token is not None and token_id is None and kind != "pad":
                 raise UserError(
                     f"{self.path}: {kind}_token of {_CONFIG} is {token!r}, which is none of the "
                     f"tokens; give one of them{', or null if there is none' * (kind == 'bos')}."
                 )
-            return found
+            return token_id
         given = ids.get(f"{kind}_token_id")
         first = given[0] if isinstance(given, list) and given else given
         checks.require_int(-1, **{f"{self.path}: {kind}_token_id of {_GENERATION}": first})

@@ -90,15 +90,15 @@ class ByteVocabulary:
 
     def _parts(self, text: str) -> list[tuple[int, bytes]]:
         """Each id of `text`, and the bytes that it stands for."""
-        found, end = [], 0
+        parts, end = [], 0
         matches = [m for m in _SENTINEL.finditer(text) if int(m[1]) < self.extra_ids]
         for match in [*matches, None]:
             plain = text[end : match.start() if match else None].encode("utf-8", "surrogateescape")
-            found += [(_FIRST_BYTE + b, bytes([b])) for b in plain]
+            parts += [(_FIRST_BYTE + b, bytes([b])) for b in plain]
             if match:
-                found.append((self.sentinel(int(match[1])), match[0].encode()))
+                parts.append((self.sentinel(int(match[1])), match[0].encode()))
                 end = match.end()
-        return found
+        return parts
 
     def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text that `ids` stand for, and [start, end) in characters of each of them."""

@@ -67,8 +67,8 @@ def with_names(
     """Adds occurrences of `names` in `text`, which replace spans inside them."""
     longest = sorted(names, key=lambda name: (-len(name), name))
     pattern = r"(?<!\w)(?:{})(?!\w)".format("|".join(map(re.escape, longest)))
-    found = [m.span() for m in re.finditer(pattern, text)] if longest else []
-    named = [(a, b) for a, b in found if not any(s[0] <= a and b <= s[1] for s in spans)]
+    matches = [m.span() for m in re.finditer(pattern, text)] if longest else []
+    named = [(a, b) for a, b in matches if not any(s[0] <= a and b <= s[1] for s in spans)]
     kept = [s for s in spans if all(s[1] <= start or end <= s[0] for start, end in named)]
     return sorted([*kept, *named])
 

@@ -42,12 +42,14 @@ class Imported:
         if not path.is_file():
             raise UserError(f"{folder} has no model.gin; make the folder by `ckl import-hf`.")
         values = {b.name: b.value for b in gin_config.read([str(path)]).scan.bindings}
-        found = architectures.of_gin_names({n.rpartition(".")[0] for n in values}, str(path))
-        if found.name not in (T5, GPT2):
-            raise UserError(f"{path} is of the architecture {found.name}; give a T5 or a GPT-2.")
-        prefix = f"{found.gin_name}."
+        architecture = architectures.of_gin_names({n.rpartition(".")[0] for n in values}, str(path))
+        if architecture.name not in (T5, GPT2):
+            raise UserError(
+                f"{path} is of the architecture {architecture.name}; give a T5 or a GPT-2."
+            )
+        prefix = f"{architecture.gin_name}."
         config = {n.removeprefix(prefix): x for n, x in values.items() if n.startswith(prefix)}
-        return cls(Path(folder), found.name, config)
+        return cls(Path(folder), architecture.name, config)
 
     def require(self, architecture: str, what: str) -> None:
         """Refuses a model that a command cannot train, before anything is written.

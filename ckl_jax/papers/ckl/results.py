@@ -48,7 +48,7 @@ def _overview(experiment: Experiment, running: Running) -> tuple[list[str], list
     if KILT in experiment.published:
         study = experiment_tables.joined_study(_tuned_folders(experiment, running))
         return experiment_tables.overview_of_tuned(study), [all_facts(study)]
-    sizes, found, asked, facts = "", [], "", []
+    sizes, sentences, asked, facts = "", [], "", []
     for scenario in experiment.scenarios:
         prefix = f"{scenario.name}: " if len(experiment.scenarios) > 1 else ""
         if scenario.tunings:
@@ -61,8 +61,8 @@ def _overview(experiment: Experiment, running: Running) -> tuple[list[str], list
             title = f"{prefix}all facts{of}"
             facts.append(dataclasses.replace(all_facts(shown), title=title))
         sizes, scores, asked = overview(study, scenario.acquired)
-        found.append(f"{prefix}{scores}")
-    return list(filter(None, [sizes, *found, asked])), facts
+        sentences.append(f"{prefix}{scores}")
+    return list(filter(None, [sizes, *sentences, asked])), facts
 
 
 def _trained(scenario: Scenario, cell: Cell, running: Running) -> bool:

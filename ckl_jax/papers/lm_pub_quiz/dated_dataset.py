@@ -89,15 +89,15 @@ def write_dataset(
 def _groups(facts: Iterable[DatedFact], wanted: Sequence[str]) -> dict[str, dict[str, Group]]:
     """{relation: {subject: its facts}}, in the order of the facts."""
     known: set[str] = set()
-    found: dict[str, dict[str, Group]] = {}
+    groups: dict[str, dict[str, Group]] = {}
     for fact in facts:
         known.add(fact.relation)
         if not wanted or fact.relation in wanted:
             key = fact.subject_id or fact.subject
-            found.setdefault(fact.relation, {}).setdefault(key, []).append(fact)
+            groups.setdefault(fact.relation, {}).setdefault(key, []).append(fact)
     if unknown := next((name for name in wanted if name not in known), None):
         raise UserError(f"The facts have no relation {unknown!r}.{nearest(unknown, known)}")
-    return found
+    return groups
 
 
 def _held(

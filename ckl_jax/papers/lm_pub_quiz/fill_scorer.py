@@ -91,19 +91,19 @@ class EncoderDecoderScorer(Scorer):
             if self.put_batch is not None:
                 batch = self.put_batch(batch)
             # The batch is filled up with repeated rows; those after len(part) are thrown away.
-            found = jax.device_get(self._step(self.params, batch))[: len(part)]
-            values[part, : found.shape[1]] = found
+            batch_values = jax.device_get(self._step(self.params, batch))[: len(part)]
+            values[part, : batch_values.shape[1]] = batch_values
         # 0 is the padding id of T5's vocabularies, never a token of a text.
         scored = targets != 0
         scored[:, 0] = False  # the first sentinel, which is given
         values = np.where(scored, values, np.float32(0))
         ids = np.where(targets != 0, targets, -1)
-        found = TokenScores(values[:, 1:], scored[:, 1:], ids[:, 1:])
-        return from_answers_on(found, map(self.roles, statements)) if conditional else found
+        result = TokenScores(values[:, 1:], scored[:, 1:], ids[:, 1:])
+        return from_answers_on(result, map(self.roles, statements)) if conditional else result
 
     def _encode(self, vocabulary: Any, texts: Sequence[str], end: bool = False) -> list[list[int]]:
-        found = vocabulary.encode_many(texts)
-        return [[*ids, vocabulary.eos_id] for ids in found] if end else found
+        rows = vocabulary.encode_many(texts)
+        return [[*ids, vocabulary.eos_id] for ids in rows] if end else rows
 
     def _batches(
         self, rows: Array, encoded: Array, targets: Array

@@ -115,7 +115,7 @@ def _paragraphs(world: World, dated: Iterable[Dated]) -> Iterator[Document]:
         answers = sorted({world.name(fact.object) for fact in facts}, key=len, reverse=True)
         answer = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in answers) or "(?!)")
         for number, text in enumerate(document.text.split("\n")):
-            marks = tuple(found.span() for found in answer.finditer(text))
+            marks = tuple(match.span() for match in answer.finditer(text))
             yield Document(f"{document.id}-{number}", document.date, "", text, marks=marks)
 
 

@@ -36,11 +36,11 @@ class MaskFiller(MaskedScorer):
         """[S] int, 0 is best; -1 of an answer that is not one known token, or that occurs twice."""
         # `conditional` scores the answers' tokens alone, so the number of scored tokens is the
         # number of tokens of the answer, over all places where the template puts it.
-        found = self.token_scores(statements, conditional=True)
+        scores = self.token_scores(statements, conditional=True)
         # The token for unknown words is no answer.
-        known = found.scored & (found.ids != self.model.vocabulary.unk_id)
-        single = (found.scored.sum(axis=1) == 1) & known.any(axis=1)
-        return np.where(single, found.values.sum(axis=1), -1).astype(np.int64)
+        known = scores.scored & (scores.ids != self.model.vocabulary.unk_id)
+        single = (scores.scored.sum(axis=1) == 1) & known.any(axis=1)
+        return np.where(single, scores.values.sum(axis=1), -1).astype(np.int64)
 
 
 def fill_dataset(
@@ -81,12 +81,12 @@ def measure(rows: Sequence[dict]) -> dict[str, Any]:
 def _precision(rows: Sequence[dict]) -> dict[str, Any]:
     facts: dict[tuple, int] = {}
     at = [facts.setdefault((r["relation"], r["sub_id"], r["answer"]), len(facts)) for r in rows]
-    ranks, found = np.array([row["rank"] for row in rows]), {"items": len(rows)}
+    ranks, scores = np.array([row["rank"] for row in rows]), {"items": len(rows)}
     for k in (1, 10):
         right = ranks < k
         drawn = statistics.bootstrap_means((np.bincount(at, right) / np.bincount(at))[None])
-        found[f"precision@{k}"] = statistics.estimate(100 * right.mean(), 100 * drawn[0])
-    return found
+        scores[f"precision@{k}"] = statistics.estimate(100 * right.mean(), 100 * drawn[0])
+    return scores
 
 
 def _rows(filler: MaskFiller, relation: Relation, template: int) -> Iterator[dict]:

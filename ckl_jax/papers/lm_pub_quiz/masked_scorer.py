@@ -90,8 +90,8 @@ class MaskedScorer(scorers.Scorer):
         batches = (rows[i : i + self.batch_size] for i in range(0, len(rows), self.batch_size))
         # A generator: `in_order` pulls batches as the device finishes others.
         started = ((parts, self._run(texts, passes, parts, width, room)) for parts in batches)
-        for parts, found in scorers.in_order(started):
-            for (start, stop), scores in zip(parts, found, strict=False):
+        for parts, row_scores in scorers.in_order(started):
+            for (start, stop), scores in zip(parts, row_scores, strict=False):
                 # (statements, tokens) as an index of two arrays; scores after the row's passes are
                 # padding.
                 values[tuple(passes[start:stop].T)] = scores[: stop - start]

@@ -157,10 +157,10 @@ class MaskFilling(_OfDataset):
             if jax.process_index() == 0:
                 folder = Path(self.folder) / "mask_filling" / dataset.name
                 write_jsonl(folder / f"{step:06}.jsonl", rows)
-            found = {"items": len(rows)}
+            scalars = {"items": len(rows)}
             for k in (1, 10):
-                found[f"precision@{k}"] = 100 * float(np.mean([row["rank"] < k for row in rows]))
-            return {self.names[0]: found}
+                scalars[f"precision@{k}"] = 100 * float(np.mean([row["rank"] < k for row in rows]))
+            return {self.names[0]: scalars}
 
         return evaluate
 
@@ -176,9 +176,9 @@ def make_filler(model: Any, params: Any, put: Any, batch_size: int | None) -> Ma
 
 def _scalars(results: DatasetResults) -> dict[str, float]:
     """Accuracies in percent: of all rows, by cardinality, and by domain if the dataset has any."""
-    found = {"accuracy": results.get_metrics("accuracy")["overall"]["accuracy"]}
+    scalars = {"accuracy": results.get_metrics("accuracy")["overall"]["accuracy"]}
     has_domains = all("domains" in result.relation_info for result in results)
     for key in ("cardinality", *(["domains"] if has_domains else [])):
         for group, values in results.get_metrics("accuracy", key).items():
-            found[f"accuracy/{group}".replace(" ", "_")] = values["accuracy"]
-    return {name: 100 * value for name, value in found.items()}
+            scalars[f"accuracy/{group}".replace(" ", "_")] = values["accuracy"]
+    return {name: 100 * value for name, value in scalars.items()}

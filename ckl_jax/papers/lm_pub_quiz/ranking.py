@@ -88,11 +88,11 @@ class Evaluator:
             raise UserError(f"answers is {answers!r}; give a list of one or more.")
         with readable(template, *answers), self.on_mesh():
             part = [fill(template, subject, answer, capitalize) for answer in answers]
-            found = self.scorer.token_scores(part, self.conditional_score)
-        _require_finite(found, part, lambda bad: f"answer {bad + 1}")
+            scores = self.scorer.token_scores(part, self.conditional_score)
+        _require_finite(scores, part, lambda bad: f"answer {bad + 1}")
         if reduction is None:
-            return self._raw(found, part, len(part))[0]["pll_scores"]
-        return _reduced(found, reduction).tolist()
+            return self._raw(scores, part, len(part))[0]["pll_scores"]
+        return _reduced(scores, reduction).tolist()
 
     @checks.typed
     def evaluate_dataset(
@@ -201,14 +201,16 @@ class Evaluator:
             part = list(statements(relation, *templates, start=start, stop=start + step))
             # The statements' order is instance, template, option, so a reshape to [rows, options]
             # is enough.
-            found = self._token_scores(relation, templates, start, part)
+            token_scores = self._token_scores(relation, templates, start, part)
             if reduction is None:
-                rows = self._raw(found, part, len(relation.answer_labels))
+                rows = self._raw(token_scores, part, len(relation.answer_labels))
                 # Token scores have different lengths, and stay lists.
                 scores += [row.pop("pll_scores") for row in rows]
                 tokens += rows
             else:
-                scores.append(_reduced(found, reduction).reshape(-1, len(relation.answer_labels)))
+                scores.append(
+                    _reduced(token_scores, reduction).reshape(-1, len(relation.answer_labels))
+                )
         table = _table(relation, templates)
         if tokens:
             table = [{**row, **more} for row, more in zip(table, tokens, strict=True)]
@@ -235,17 +237,17 @@ class Evaluator:
         """Token scores of the statements of the instances from `start` on."""
         try:
             with self.on_mesh():
-                found = self.scorer.token_scores(part, self.conditional_score)
+                scores = self.scorer.token_scores(part, self.conditional_score)
         except StatementError as e:
             where = _where(relation, templates, start, e.number)
             raise UserError(f"{where}: {e}; shorten the label or leave it out.") from e
         except UserError as e:
             raise UserError(f"{relation.code}: {e}; shorten the label or leave it out.") from e
-        _require_finite(found, part, lambda bad: _where(relation, templates, start, bad))
-        return found
+        _require_finite(scores, part, lambda bad: _where(relation, templates, start, bad))
+        return scores
 
     def _raw(
-        self, found: TokenScores, part: Sequence[Statement], options: int
+        self, scores: TokenScores, part: Sequence[Statement], options: int
     ) -> list[dict[str, Any]]:
         """Token scores and roles, a row for each `options` statements."""
         rows: list[dict[str, Any]] = []
@@ -254,13 +256,13 @@ class Evaluator:
                 rows.append({name: [] for name in _RAW})
             # Indices in results count the scored tokens alone, so roles are translated; those of
             # tokens without a score (GPT-2's first without BOS) drop out.
-            kept = np.flatnonzero(found.scored[i])
+            kept = np.flatnonzero(scores.scored[i])
             place = {int(token): n for n, token in enumerate(kept)}
             subject, answer = self.scorer.roles(statement)
             taken = {*subject, *answer}
             row = rows[-1]
-            row["pll_scores"].append([float(v) for v in found.values[i, kept]])
-            row["tokens"].append(self.scorer.pieces(found.ids[i, kept]))
+            row["pll_scores"].append([float(v) for v in scores.values[i, kept]])
+            row["tokens"].append(self.scorer.pieces(scores.ids[i, kept]))
             row["sub_indices"].append([place[t] for t in subject if t in place])
             row["obj_indices"].append([place[t] for t in answer if t in place])
             row["template_indices"].append([n for t, n in place.items() if t not in taken])
@@ -351,24 +353,24 @@ def _where(relation: Relation, templates: Sequence[int], start: int, number: int
 
 
 def _require_finite(
-    found: TokenScores, part: Sequence[Statement], where: Callable[[int], str]
+    scores: TokenScores, part: Sequence[Statement], where: Callable[[int], str]
 ) -> None:
     # np.argmax takes NaN for the maximum: it would silently name an option.
-    if not np.isfinite(found.values).all():
+    if not np.isfinite(scores.values).all():
         # The first row that is not finite: False sorts before True.
-        bad = int(np.argmin(np.isfinite(found.values).all(axis=1)))
+        bad = int(np.argmin(np.isfinite(scores.values).all(axis=1)))
         raise UserError(
             f"{where(bad)}: the model's score of {part[bad].text!r} is not a number; its "
             "parameters are damaged, it has no row for a token, or float32 is needed."
         )
 
 
-def _reduced(found: TokenScores, reduction: str) -> np.ndarray:
+def _reduced(scores: TokenScores, reduction: str) -> np.ndarray:
     """[S] float64, summed in double precision as LM-PUB-QUIZ does."""
     # Values that are not scored are 0 and do not change the sum; the mean divides by the scored
     # ones.
-    total = found.values.astype(np.float64).sum(axis=1)
-    return total if reduction == "sum" else total / found.scored.sum(axis=1)
+    total = scores.values.astype(np.float64).sum(axis=1)
+    return total if reduction == "sum" else total / scores.scored.sum(axis=1)
 
 
 def _table(relation: Relation, templates: Sequence[int]) -> list[dict[str, Any]]:

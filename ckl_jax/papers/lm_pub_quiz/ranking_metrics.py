@@ -114,7 +114,7 @@ def calibration(confidence: Array, right: Array, bins: int = 10) -> tuple[float,
       The error, and {"rows", "confidence", "accuracy"} of each bin that has rows.
     """
     at = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    found = [
+    bin_stats = [
         {
             "rows": int((at == i).sum()),
             "confidence": float(confidence[at == i].mean()),
@@ -122,8 +122,8 @@ def calibration(confidence: Array, right: Array, bins: int = 10) -> tuple[float,
         }
         for i in np.unique(at)
     ]
-    gaps = [b["rows"] * abs(b["confidence"] - b["accuracy"]) for b in found]
-    return float(sum(gaps) / len(at)), found
+    gaps = [b["rows"] * abs(b["confidence"] - b["accuracy"]) for b in bin_stats]
+    return float(sum(gaps) / len(at)), bin_stats
 
 
 def agreement(best: Sequence[str], instances: Sequence[int]) -> Array:
@@ -168,10 +168,10 @@ def named(metrics: Metric | Sequence[Metric], kept: Collection[str] = ()) -> dic
     for one in several:
         if one != "support" and one not in kept:
             metric(one)
-    found = {m if isinstance(m, str) else getattr(m, "__name__", ""): m for m in several}
-    if "" in found or len(found) < len(set(several)):
+    by_name = {m if isinstance(m, str) else getattr(m, "__name__", ""): m for m in several}
+    if "" in by_name or len(by_name) < len(set(several)):
         raise UserError("Metrics go by name: give each function a name of its own, by `def`.")
-    return found
+    return by_name
 
 
 def metric(name: Metric) -> Callable[[Array, Array], Any]:

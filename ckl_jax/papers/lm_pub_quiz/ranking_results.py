@@ -273,19 +273,19 @@ class DatasetResults:
         metadata = _read_metadata(folder)
         if metadata is None:
             raise UserError(f"{folder} holds no {METADATA}; give a folder of ranking results.")
-        found, tables = [], table_files(folder, _SUFFIX)
+        results, tables = [], table_files(folder, _SUFFIX)
         for code, own in metadata.items():
             extra = (relation_info or {}).get(code, {})
             # Key by key, the caller's last: domains can be added, or replaced, after scoring.
             own = {**own, "relation_info": {**(own.get("relation_info") or {}), **extra}}
             # Metadata without a table are skipped, as LM-PUB-QUIZ does with a dataset's relations.
             if code in tables:
-                found.append(_read_relation(tables[code], code, own))
+                results.append(_read_relation(tables[code], code, own))
             elif own.get("metric_only"):
-                found.append(RelationResult(code, [], np.zeros((0, 0)), own))
-        names = [r.metadata.get("dataset_name") for r in found]
+                results.append(RelationResult(code, [], np.zeros((0, 0)), own))
+        names = [r.metadata.get("dataset_name") for r in results]
         # The first name that is not empty; older files say none, and are called after the folder.
-        return cls(next(filter(None, names), folder.name), found, folder)
+        return cls(next(filter(None, names), folder.name), results, folder)
 
     @classmethod
     def open(cls, path: str | os.PathLike, name: str, fmt: str = "jsonl") -> "DatasetResults":
@@ -296,9 +296,9 @@ class DatasetResults:
         """
         folder = Path(path)
         if (folder / METADATA).exists():
-            found = cls.from_path(folder)
-            found.name, found.fmt = name, fmt
-            return found
+            results = cls.from_path(folder)
+            results.name, results.fmt = name, fmt
+            return results
         for table in table_files(folder, _SUFFIX).values():
             refuse_existing(table, None)
         write_json(folder / METADATA, {})  # first: from here on all results in it are ours
@@ -375,11 +375,11 @@ class DatasetResults:
         self, indices: Mapping[str, Sequence[int]], *, keep_answer_space: bool = False
     ) -> "DatasetResults":
         """Some rows of some relations, see `RelationResult.filter_subset`."""
-        found = [
+        results = [
             self[code].filter_subset(rows, keep_answer_space=keep_answer_space)
             for code, rows in indices.items()
         ]
-        return DatasetResults(self.name, found)
+        return DatasetResults(self.name, results)
 
     def reduced(self, reduction: str = "sum") -> "DatasetResults":
         """The same with one score an option, see `RelationResult.reduced`."""
@@ -422,15 +422,15 @@ class DatasetResults:
         if not self.relations:
             raise UserError("There are no results to take a metric of.")
         support = {code: r.support for code, r in self.relations.items()}
-        found: dict[str, dict[str, Any]] = {}
+        groups: dict[str, dict[str, Any]] = {}
         kept = {k for r in self.relations.values() for k in r.metadata.get("metric_values", ())}
         for name, metric in metrics.named(names, kept).items():
             values = {code: r.get_metric(metric) for code, r in self.relations.items()}
             for group, entry in self._groups(values, support, accumulate, divide_support).items():
-                found.setdefault(group, {})[name] = entry["value"]
+                groups.setdefault(group, {})[name] = entry["value"]
                 # The same for every metric of a group.
-                found[group]["support"] = entry["support"]
-        return found
+                groups[group]["support"] = entry["support"]
+        return groups
 
     def _groups(
         self,
@@ -454,8 +454,8 @@ class DatasetResults:
         """
         import pandas
 
-        found = self.get_metrics("accuracy", accumulate=by)
-        return pandas.DataFrame.from_dict(found, orient="index").rename_axis(by or "relation")
+        groups = self.get_metrics("accuracy", accumulate=by)
+        return pandas.DataFrame.from_dict(groups, orient="index").rename_axis(by or "relation")
 
     def __repr__(self) -> str:
         accuracy = ""
@@ -509,20 +509,20 @@ def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
         common = read_json_object(whole, ANY_NUMBER)
         # The released name of the same entry, which the rest of this module reads.
         common = {"model_name_or_path": common.get("model_name"), **common}
-    found = read_json_object(relations, ANY_NUMBER)
-    for code, own in found.items():
+    by_relation = read_json_object(relations, ANY_NUMBER)
+    for code, own in by_relation.items():
         given = own.keys() & _METADATA_KINDS if isinstance(own, dict) else ()
         kinds = {name: _METADATA_KINDS[name] for name in given if own[name] is not None}
         checks.require_fields(f"{relations}, {code}", own, kinds, "score the relation again")
         checks.refuse_newer(f"{relations}, {code},", own.get("ckl_jax_version"))
-    return {code: {**common, **own} for code, own in found.items()}
+    return {code: {**common, **own} for code, own in by_relation.items()}
 
 
 def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationResult:
     rows, scores = [], []
-    for where, found in table_rows(file):
+    for where, record in table_rows(file):
         try:
-            row = _current(found, metadata)
+            row = _current(record, metadata)
             given, _ = row.pop("pll_scores"), row["sub_id"]
         except (LookupError, TypeError, ValueError) as e:
             raise UserError(f"{where}: not a row of results ({type(e).__name__}: {e}).") from e

@@ -129,8 +129,8 @@ class CausalScorer(Scorer):
         scored[:, 0] = False
         # Column 0 is BOS, which is not a token of the statement; `roles` count without it.
         cut = slice(int(self.bos), None)
-        found = TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
-        return from_answers_on(found, map(self.roles, statements)) if conditional else found
+        result = TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
+        return from_answers_on(result, map(self.roles, statements)) if conditional else result
 
     def _score(self, trie: tries.Trie) -> Array:
         """[N] float32: the log probability of each node after its path; 0 of roots."""
@@ -141,8 +141,8 @@ class CausalScorer(Scorer):
         )
         for rows, result in in_order(started):
             # The result has rows of padding after the last real one.
-            for row, found in zip(rows, result, strict=False):
-                scores[row.nodes] = found[: len(row.nodes)]
+            for row, values in zip(rows, result, strict=False):
+                scores[row.nodes] = values[: len(row.nodes)]
         return scores
 
     def _batches(self, trie: tries.Trie) -> Iterator[tuple[list[tries.Row], dict[str, Array]]]:
@@ -199,14 +199,14 @@ def in_order(started: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
 
 
 def from_answers_on(
-    found: TokenScores, roles: Iterable[tuple[Sequence[int], Sequence[int]]]
+    scores: TokenScores, roles: Iterable[tuple[Sequence[int], Sequence[int]]]
 ) -> TokenScores:
     """The scores without those before the first token of each statement's answer."""
     # Without any answer token (an empty label) everything is scored.
     starts = [min(answer, default=0) for _, answer in roles]
-    place = np.arange(found.scored.shape[1])
-    scored = found.scored & (place >= np.array(starts)[:, None])
-    return TokenScores(np.where(scored, found.values, np.float32(0)), scored, found.ids)
+    place = np.arange(scores.scored.shape[1])
+    scored = scores.scored & (place >= np.array(starts)[:, None])
+    return TokenScores(np.where(scored, scores.values, np.float32(0)), scored, scores.ids)
 
 
 def _pad(arrays: Sequence[Array], length: int, own: bool = False) -> Array:
@@ -232,12 +232,12 @@ def tokens_of_spans(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]
       offsets: [start, end) in characters of each token.
       spans: those of the labels.
     """
-    found = []
+    tokens = []
     for start, end in spans:
         # Any overlap counts: GPT-2's tokens include the space before a word, T5's can cross the
         # label's end.
         inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
         if inside:
             # Tokens of width 0 between two others belong to the label as well.
-            found += range(inside[0], inside[-1] + 1)
-    return found
+            tokens += range(inside[0], inside[-1] + 1)
+    return tokens

@@ -70,14 +70,14 @@ class PubQuizCallback(TrainerCallback):
             self._evaluator.scorer.params = jax.device_put(load_hf(folder)[1])
         results = self._evaluator.evaluate_dataset(self._dataset, **self._options)
         name = self._dataset.name
-        found = {f"eval_{name}_score": results.get_metrics("accuracy")["overall"]["accuracy"]}
+        scores = {f"eval_{name}_score": results.get_metrics("accuracy")["overall"]["accuracy"]}
         if self._accumulate:
             groups = results.get_metrics("accuracy", self._accumulate)
-            found |= {
+            scores |= {
                 f"eval_{name}_{g}".replace(" ", "_"): v["accuracy"] for g, v in groups.items()
             }
         if self._save_path is not None:
             results.save(Path(self._save_path) / f"{state.global_step}_{name}_results")
         if metrics is not None:
-            metrics |= found
-        self._trainer.log(found)
+            metrics |= scores
+        self._trainer.log(scores)

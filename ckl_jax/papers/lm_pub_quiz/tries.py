@@ -154,8 +154,8 @@ def _row(trie: Trie, seen: Array, at: int, above: int, rank: Array, nodes: Array
 
 
 def _ancestors(trie: Trie, node: int) -> list[int]:
-    found, node = [], trie.parents[node]
+    ancestors, node = [], trie.parents[node]
     while node >= 0:
-        found.append(int(node))
+        ancestors.append(int(node))
         node = trie.parents[node]
-    return found[::-1]
+    return ancestors[::-1]

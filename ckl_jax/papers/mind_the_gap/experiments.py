@@ -88,8 +88,8 @@ def _asked(
       published: rows of the paper's scores.
     """
     paths = [str(gap.data / f"{name}-{year}.jsonl") for year in questions]
-    for path, found in zip(paths, questions.values(), strict=True):
-        write_questions(path, found)
+    for path, items in zip(paths, questions.values(), strict=True):
+        write_questions(path, items)
     models = {str(year): str(gap.root / job.UNTIL.format(year)) for year in gap.cutoffs}
     scores = read_json(ask(models, paths[1], str(gap.root / name), paths[0], settings))
     below = [table(scores, published)]
@@ -141,11 +141,11 @@ def _stories(
         first: [q for q in every if int(q.date[:4]) <= first],
         last: [q for q in every if int(q.date[:4]) == last],
     }
-    for year, found in asked.items():
-        if not found:
+    for year, items in asked.items():
+        if not items:
             wanted = f"of {last}" if year == last else f"of up to {first}, to tune on"
             raise UserError(f"{source} has no question on a dated story {wanted}.")
-        asked[year] = spread(found, published.NEWSQA_QUESTIONS)
+        asked[year] = spread(items, published.NEWSQA_QUESTIONS)
     return asked
 
 
@@ -186,10 +186,10 @@ def run(name: str, gap: Paper, progress: Progress = no_progress) -> Path:
     with job.opened(gap) as study:
         rates = job.measure(study, gap, progress)
         study.step("Tables and figures")
-        found = ""
+        summary = ""
         if experiment.part:
             results = compute(job.comparison(gap, rates))
-            found = headline(results)
+            summary = headline(results)
             sections = [experiment.make(results), parts_of(results, draw(results))[experiment.part]]
         else:
             sections = [experiment.make(gap)]
@@ -203,7 +203,7 @@ def run(name: str, gap: Paper, progress: Progress = no_progress) -> Path:
             f"are directions and orders, not the numbers. {job.NAMES}"
         )
         title = f"{name}: {TITLES[name]}"
-        return study.done(write_page(gap.root / f"{short}.html", title, sections, [found, lead]))
+        return study.done(write_page(gap.root / f"{short}.html", title, sections, [summary, lead]))
 
 
 def describe(name: str, gap: Paper) -> list[str]:

@@ -89,11 +89,11 @@ def ask(
                     "the model another name, or choose another --out."
                 )
             continue
-        found = answers_of(opened, asked_now, tuned_on, settings, name)
+        model_answers = answers_of(opened, asked_now, tuned_on, settings, name)
         open_folder(out, wanted)
         held[name] = own
         write_json(record, held)
-        write_jsonl(answers[name], found)
+        write_jsonl(answers[name], model_answers)
     rows = {name: list(read_jsonl(path)) for name, path in answers.items()}
     return analysis.write_answers(rows, Path(out))
 

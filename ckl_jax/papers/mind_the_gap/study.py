@@ -330,8 +330,8 @@ def choose_rates(gap: Gap) -> dict[str, float]:
     for mask, rate in chosen.items():
         ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
         at_end = f"  (the {ends.get(rate)} of --rates: a better one may lie beyond)"
-        found = f"{rate:g}  perplexity {perplexities[mask][rate]:.2f}"
-        print(f"   {mask:<10} {found}{at_end if rate in ends else ''}", flush=True)
+        choice = f"{rate:g}  perplexity {perplexities[mask][rate]:.2f}"
+        print(f"   {mask:<10} {choice}{at_end if rate in ends else ''}", flush=True)
     return chosen
 
 
@@ -385,9 +385,9 @@ def cutoffs_section(gap: Gap) -> Section:
 def test_years_section(gap: Gap) -> Section:
     """Both arms by test period, the last one first; written to `other_test_years.json` too."""
     only_stale = {STALE: (STALE, "none", None)}
-    found = {}
+    by_period = {}
     for one in (gap, *shifted(gap)):
         months = read_json_object(one.data / "splits" / "split.json")["test_months"]
         name = f"{months[0]} to {months[-1]}"
-        found[name] = compute(_study(one, CONTROL, only_stale, tagger=""))
-    return other_test_years.write_test_years(found, gap.root)
+        by_period[name] = compute(_study(one, CONTROL, only_stale, tagger=""))
+    return other_test_years.write_test_years(by_period, gap.root)

@@ -97,11 +97,11 @@ class CausalWordScorer:
                 missing = self._batch_size - len(part)  # one batch size is compiled
                 texts = [(row, documents[row.document].tokens) for row in part]
                 batch = self._batch([*texts, *texts[-1:] * missing], *shape)
-                for row, found in zip(part, self._run(batch), strict=False):
+                for row, values in zip(part, self._run(batch), strict=False):
                     span, size = slice(row.first, row.end), row.end - row.first
-                    losses[row.document][span] = found[row.at : row.at + size]
+                    losses[row.document][span] = values[row.at : row.at + size]
                     if row.target:  # the second sentinel's
-                        losses[row.document][row.end - 1] += found[row.at + size]
+                        losses[row.document][row.end - 1] += values[row.at + size]
                     begins[row.document][span] = max(row.start, 0)
         for document, nll, begin in zip(documents, losses, begins, strict=True):
             yield document.losses(nll, begin)

@@ -38,12 +38,12 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
     key = name.rpartition("/")[2]
     until = _UNTIL.get(key, study.DATA)
     study.run_study(_settings(key, updates), progress, until=until)
-    found = load(updates.root, trained=until != study.DATA)
-    sections, numbers = ANALYSES[key](found)
+    loaded_study = load(updates.root, trained=until != study.DATA)
+    sections, numbers = ANALYSES[key](loaded_study)
     lead, below = [], []
     if until != study.DATA:  # data have no perplexities
-        facts = examples.section(found)
-        lead = overview(found, table_3(found, Perplexities(found)))
+        facts = examples.section(loaded_study)
+        lead = overview(loaded_study, table_3(loaded_study, Perplexities(loaded_study)))
         lead, below = [*lead, examples_of(facts), _LEAD], [facts]
     return write_markdown(name, TITLES[key], sections, {key: numbers}, updates.root, lead, below)
 

@@ -45,13 +45,13 @@ def write_seeds(folders: Sequence[str | Path], out: Path) -> list[Path]:
     }
     written = [
         experiment_tables.write_tables(
-            f"seeds/{Path(name).stem}", "over seeds", _over(found), out, about=lead
+            f"seeds/{Path(name).stem}", "over seeds", _over(by_seed), out, about=lead
         )
-        for name, found in tables.items()
+        for name, by_seed in tables.items()
     ]
     partly = sorted(set.union(*in_all) - set(names)) + [_PARETO] * (any(swept) > all(swept))
-    for name, found in tables.items():
-        partly += [f"{what} of {name}" for what in _only_in_some(found)]
+    for name, by_seed in tables.items():
+        partly += [f"{what} of {name}" for what in _only_in_some(by_seed)]
     if partly:
         print(f"Not in all of the folders, and left out: {', '.join(partly)}")
     if all(swept):

@@ -120,15 +120,15 @@ def joined_study(runs: Sequence[Sequence[Path]]) -> Study:
 def overview_of_tuned(study: Study) -> list[str]:
     """Sentences on what came out of a `joined_study`, and what two data sets ask."""
     scores = {p: dict(zip(*study.values(p, "score"), strict=True)) for p in study.probes}
-    found = [f"{labels.count(len(study.entries), 'model')}, fine-tuned, on {sizes(study)}."]
+    sentences = [f"{labels.count(len(study.entries), 'model')}, fine-tuned, on {sizes(study)}."]
     higher = []
     for entry in (e for e in study.entries if e.key != "initial"):
         mine = [s for s in scores.values() if {entry.key, "initial"} <= s.keys()]
         wins = sum(s[entry.key].mean() > s["initial"].mean() for s in mine)
         higher += [f"{entry.label} on {wins} of {labels.count(len(mine), 'data set')}"] * bool(mine)
     if higher:
-        found.append(f"Higher than without an update: {', '.join(higher)}.")
-    return [*found, examples(study)]
+        sentences.append(f"Higher than without an update: {', '.join(higher)}.")
+    return [*sentences, examples(study)]
 
 
 def compare_averaged(
@@ -210,10 +210,10 @@ def average_runs(runs: Sequence[Path]) -> Scored:
 
 
 def _only_probe(folder: Path) -> Scored:
-    found = ProbedRun.open(folder).last
-    if len(found) != 1:
-        raise UserError(f"{folder} was evaluated on {len(found)} probes; give runs of one.")
-    return next(iter(found.values()))
+    scores = ProbedRun.open(folder).last
+    if len(scores) != 1:
+        raise UserError(f"{folder} was evaluated on {len(scores)} probes; give runs of one.")
+    return next(iter(scores.values()))
 
 
 def _items(study: Study) -> dict[str, int]:
@@ -325,9 +325,9 @@ def read_tables(path: Path) -> dict[str, Any]:
         if not isinstance(probes, list) or not isinstance(rows, dict):
             raise UserError(f"{path}: {scenario} is not a table; {_AGAIN}")
         for row, columns in rows.items():
-            found = columns if isinstance(columns, dict) else {}
-            for column in dict.fromkeys((*probes, *found)):
-                cell = found.get(column)
+            cells = columns if isinstance(columns, dict) else {}
+            for column in dict.fromkeys((*probes, *cells)):
+                cell = cells.get(column)
                 if not isinstance(cell, dict) or not cell.keys() >= _CELL:
                     raise UserError(
                         f"{path}: {scenario} has no numbers of {column} in the row {row}; {_AGAIN}"

@@ -177,13 +177,13 @@ def _at_levels(seed: Seed, names: Sequence[str], reference: Sequence[str]) -> np
     before = seed[INITIAL].learned
     most = np.max([seed[name].learned for name in reference], axis=0)
     targets = before + np.multiply.outer(_LEVELS, most - before)
-    found = np.empty(targets.shape)
-    for b in range(found.shape[1]):
+    forgetting = np.empty(targets.shape)
+    for b in range(forgetting.shape[1]):
         front = _front(learned[:, b], forgotten[:, b])
         line = learned[front, b], forgotten[front, b]
-        found[:, b] = np.interp(targets[:, b], *line, right=np.inf)
+        forgetting[:, b] = np.interp(targets[:, b], *line, right=np.inf)
     # Where the reference learned nothing, nothing can be matched.
-    return np.where(most > before, found, np.inf)
+    return np.where(most > before, forgetting, np.inf)
 
 
 def _by_level(values: np.ndarray) -> dict[str, dict[str, Any]]:

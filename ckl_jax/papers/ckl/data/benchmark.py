@@ -143,8 +143,8 @@ def build(
     check_out(out, MADE_BY, replace)
     counts: Counts = collections.Counter()
     # Facts decide what can be probed; documents decide what is kept and what is new.
-    found = candidates(read_dated_facts(facts), builder.period, builder.templates, counts)
-    items, evidence = builder.items(found, list(corpora), counts)
+    fact_candidates = candidates(read_dated_facts(facts), builder.period, builder.templates, counts)
+    items, evidence = builder.items(fact_candidates, list(corpora), counts)
     if not items:
         raise UserError(_nothing(counts))
     manifest = {
@@ -246,11 +246,13 @@ class _Builder:
         if options.templates:
             self.templates |= templates.read_templates(options.templates)
 
-    def items(self, found: list[Candidate], corpora: list, counts: Counts) -> tuple[Built, Proof]:
+    def items(
+        self, fact_candidates: list[Candidate], corpora: list, counts: Counts
+    ) -> tuple[Built, Proof]:
         options = self.options
         # Labels are names as they stand: how a corpus writes "nice" says nothing of Nice.
         left = benchmark_filters.kept(
-            found, make_finder(options.finder), counts, options.per_relation, options.seed
+            fact_candidates, make_finder(options.finder), counts, options.per_relation, options.seed
         )
         # First reading of the documents: how the corpus writes words, and the days of D1.
         texts = spread(self._texts(corpora), _FITTED_ON)
@@ -280,7 +282,7 @@ class _Builder:
         # Third reading: what D0 says already is not new.
         if easy := self._easy(self._unknown(recent, corpora, counts), counts):
             items[NEW_LAMA_EASY] = [item for item, _ in easy]
-            proof += [(NEW_LAMA_EASY, item.id, [found]) for item, found in easy]
+            proof += [(NEW_LAMA_EASY, item.id, [support]) for item, support in easy]
             items |= self._parts(easy)
         self._set_aside(items, proof)
         order = (*PROBES, *PARTS.values(), LIGHT_TUNING)
@@ -290,17 +292,17 @@ class _Builder:
         """NewLAMA-Easy of SMALL and of its halves, and what is not of SMALL."""
         if not self.parts.fraction:
             return {}
-        found: Built = {probe: [] for probe in PARTS.values()}
+        built: Built = {probe: [] for probe in PARTS.values()}
         for item, evidence in easy:
             # An item of NewLAMA-Easy is made of exactly one sentence.
             (sentence,) = evidence.found.newest
             # What is not in SMALL serves to light-tune GPT-2 on (CKL, appendix G).
             names = self.parts.names(sentence.document, sentence.date) or ("5000",)
             for name in names:
-                part = found[PARTS[name]]
+                part = built[PARTS[name]]
                 part.append(dataclasses.replace(item, probe=PARTS[name]))
-        del found[PARTS["5000"]][_MAX_EXTRA:]
-        return found
+        del built[PARTS["5000"]][_MAX_EXTRA:]
+        return built
 
     def write_corpora(self, corpora: list, folder: Path, counts: Counts) -> dict[str, int]:
         """Writes the training rows of all documents; call it after `items`."""
@@ -327,8 +329,8 @@ class _Builder:
         ]
         # In place: the caller holds the list.
         proof[:] = [
-            (LIGHT_TUNING if p == INVARIANT_LAMA and key in aside else p, key, found)
-            for p, key, found in proof
+            (LIGHT_TUNING if p == INVARIANT_LAMA and key in aside else p, key, evidence)
+            for p, key, evidence in proof
         ]
 
     def _read(self, corpora: list, what: str) -> Iterator[tuple[str, Document]]:
@@ -460,14 +462,14 @@ def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:
     A fact that stays is in D0, an updated one in D0 as it was and in D1 as it is, a new one in D1
     and not in D0.
     """
-    found = {(e.side, e.answer): e.found.count for e in evidence}
+    counts = {(e.side, e.answer): e.found.count for e in evidence}
     if probe == INVARIANT_LAMA:
-        return "" if found["D0", "new"] else "no sentence of D0 says it"
-    if probe == UPDATED_LAMA and not found["D0", "old"]:
+        return "" if counts["D0", "new"] else "no sentence of D0 says it"
+    if probe == UPDATED_LAMA and not counts["D0", "old"]:
         return "no sentence of D0 has the old answer"
-    if probe == NEW_LAMA and found["D0", "new"]:
+    if probe == NEW_LAMA and counts["D0", "new"]:
         return "a sentence of D0 has the answer"
-    return "" if found["D1", "new"] else "no sentence of D1 has the answer"
+    return "" if counts["D1", "new"] else "no sentence of D1 has the answer"
 
 
 def _item(candidate: Candidate, key: str) -> ProbeItem:

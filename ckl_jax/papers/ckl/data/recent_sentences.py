@@ -92,7 +92,7 @@ def recent_sentences(
       counts: gets the sentences by why they are left out.
       standing: leave out those that do not stand alone.
     """
-    found: list[Recent] = []
+    recent: list[Recent] = []
     before = ""
     for text in (" ".join(s.split()) for s in sentences):
         counts["sentences read"] += 1
@@ -103,7 +103,7 @@ def recent_sentences(
         if why:
             counts[f"sentences {why}"] += 1
         else:
-            found.append(
+            recent.append(
                 Recent(
                     document.id, document.date, document.title, text, answer, others, before.strip()
                 )
@@ -111,8 +111,8 @@ def recent_sentences(
         # The end of what came before is what a pronoun refers to.
         before = f"{before} {text}"[-_CONTEXT:]
     # What names the year is likelier to report what is recent; `sort` keeps the order otherwise.
-    found.sort(key=lambda r: document.date[:4] not in r.sentence)
-    return found[:_PER_DOCUMENT]
+    recent.sort(key=lambda r: document.date[:4] not in r.sentence)
+    return recent[:_PER_DOCUMENT]
 
 
 def _unfit(text: str, standing: bool) -> str:

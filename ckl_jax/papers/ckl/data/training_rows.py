@@ -95,9 +95,9 @@ def write_corpora(
                 counts["documents with sentinels of their own, not trained on"] += 1
                 continue
             # keep_spanless, so that they can be counted here.
-            found = list(masked_rows([document], finder, words, spans or None, keep_spanless=True))
-            made = [row for row in found if row["output"]]
-            counts["rows without an entity to mask, not trained on"] += len(found) - len(made)
+            masked = list(masked_rows([document], finder, words, spans or None, keep_spanless=True))
+            made = [row for row in masked if row["output"]]
+            counts["rows without an entity to mask, not trained on"] += len(masked) - len(made)
             for name in _corpora(side, document, parts) if made else ():
                 # Opened by the first row: a corpus without rows leaves no file.
                 if name not in writers:

@@ -38,12 +38,12 @@ def measure(results: DatasetResults) -> dict[str, Any] | None:
     rows = list(_instances(results))
     states, chance = (np.array(x) for x in zip(*(_states(*x, as_of) for x in rows), strict=True))
     drawn = 100 * statistics.bootstrap_means(states.T)
-    found = {
+    estimates = {
         state: statistics.estimate(100 * states[:, i].mean(), drawn[i])
         | {"chance": 100 * float(chance[:, i].mean())}
         for i, state in enumerate(STATES)
     }
-    return {"as_of": as_of, "states": found, **_by_date(rows)}
+    return {"as_of": as_of, "states": estimates, **_by_date(rows)}
 
 
 def _instances(results: DatasetResults) -> Iterator[tuple]:
@@ -116,14 +116,14 @@ def _estimate(value: float, samples: np.ndarray, instances: int) -> dict[str, fl
     return statistics.estimate(float(value), samples[~np.isnan(samples)])
 
 
-def sentence(found: Mapping[str, Any]) -> str:
+def sentence(dated: Mapping[str, Any]) -> str:
     """What `measure` found."""
     states = ", ".join(
         f"{STATES[name]} in {x['value']:.2f} % ({x['chance']:.2f} %)"
-        for name, x in found["states"].items()
+        for name, x in dated["states"].items()
     )
-    text = f"as of {found['as_of']} the best option (by chance) is {states} of rows"
-    if best := found["best"]:
+    text = f"as of {dated['as_of']} the best option (by chance) is {states} of rows"
+    if best := dated["best"]:
         text += (
             f"; of facts that changed, those of {best['date']} are named most often "
             f"({best['value']:.2f} %; 95 % interval of that date {best['low']} to {best['high']})"
@@ -135,10 +135,10 @@ def sentence(found: Mapping[str, Any]) -> str:
 def plot(models: Mapping[str, Mapping[str, Any]]):
     """Accuracy by the date whose objects count as right; a line and its band for each model."""
     figure, (ax,) = figures.panels(1, size=(7.2, 3.6))
-    found = next(iter(models.values()))  # models have the same rows, and so the same dates
-    x = [datetime.date.fromisoformat(point["date"]) for point in found["by_date"]]
+    first = next(iter(models.values()))  # models have the same rows, and so the same dates
+    x = [datetime.date.fromisoformat(point["date"]) for point in first["by_date"]]
     figures.bands(ax, x, {name: of["by_date"] for name, of in models.items()})
-    as_of = datetime.date.fromisoformat(found["as_of"])
+    as_of = datetime.date.fromisoformat(first["as_of"])
     ax.axvline(as_of, color="black", linestyle="--", linewidth=1.0, label="as of")
     ax.set(ylabel="accuracy, %", xlabel="day whose facts count as right")
     figures.legend(figure, [ax], beside=True)

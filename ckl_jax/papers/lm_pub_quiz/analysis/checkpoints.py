@@ -32,10 +32,10 @@ def measure(models: comparison.Models) -> list[dict[str, Any]]:
     known = np.array(
         [np.concatenate([comparison.by_instance(x)[0] for x in r]) > 0.5 for r in models.values()]
     )
-    found, before = [], known[0]
+    points, before = [], known[0]
     for (name, results), now in zip(models.items(), known, strict=True):
         overall = ranking_report.overall(results)
-        found.append(
+        points.append(
             {
                 "name": name,
                 "accuracy": {key: overall[key] for key in ("value", "low", "high")},
@@ -48,7 +48,7 @@ def measure(models: comparison.Models) -> list[dict[str, Any]]:
             }
         )
         before = now
-    return found
+    return points
 
 
 def _still(now: np.ndarray, first: np.ndarray) -> dict[str, float] | None:
@@ -62,53 +62,53 @@ def _still(now: np.ndarray, first: np.ndarray) -> dict[str, float] | None:
 
 def write_curves(models: comparison.Models, out: str | Path) -> tuple[Path, list[dict[str, Any]]]:
     """Writes `checkpoints.html`, `.json` and `.png`; returns its path, and `measure`."""
-    found, out = measure(models), Path(out)
-    image = _plot(found)
+    points, out = measure(models), Path(out)
+    image = _plot(points)
     counts = ("known", "learned", "forgotten", "known_since")
     cells = [
         [x["name"], sections.estimate(x["accuracy"]), *(x[c] for c in counts)]
         + [sections.estimate(x["still_known"])]
-        for x in found
+        for x in points
     ]
     headers = ["Checkpoint", "Accuracy", "Known", "Learned", "Forgotten", "Known since"]
     table = Section(
         "Checkpoints", [*headers, "Still known, %"], cells, _NOTES, anchor="checkpoints"
     )
-    last = found[-1]
+    last = points[-1]
     lead = (
         f"{last['known']:,} of {last['facts']:,} facts are known at {last['name']}, "
-        f"{found[0]['known']:,} at {found[0]['name']}: {last['known_since']:,} were learned in "
-        f"between, and {found[0]['known'] - last['known'] + last['known_since']:,} forgotten."
+        f"{points[0]['known']:,} at {points[0]['name']}: {last['known_since']:,} were learned in "
+        f"between, and {points[0]['known'] - last['known'] + last['known_since']:,} forgotten."
     )
     title = "Facts along checkpoints"
     figure = Section("Curves", png=image, anchor="curves")
     # The page comes first: by it a report that was interrupted is known as this package's.
     page = sections.write_page(out / "checkpoints.html", title, [table, figure], [lead])
-    write_json(out / "checkpoints.json", found)
+    write_json(out / "checkpoints.json", points)
     write_file(out / "checkpoints.png", image)
     table.show()
-    return page, found
+    return page, points
 
 
 @figures.png
-def _plot(found: list[dict[str, Any]]):
+def _plot(points: list[dict[str, Any]]):
     """The accuracy, and the numbers of facts kept, learned and forgotten since the first."""
     figure, (left, right) = figures.panels(2, size=(9.6, 3.6))
-    at = range(len(found))
-    figures.bands(left, at, {"accuracy": [x["accuracy"] for x in found]})
+    at = range(len(points))
+    figures.bands(left, at, {"accuracy": [x["accuracy"] for x in points]})
     left.set(ylabel="accuracy, %")
-    first = found[0]["known"]
-    kept = np.array([x["known"] - x["known_since"] for x in found])
+    first = points[0]["known"]
+    kept = np.array([x["known"] - x["known_since"] for x in points])
     curves = {
         "kept": ("known at the first, and now", kept),
-        "learned": ("learned since", [x["known_since"] for x in found]),
+        "learned": ("learned since", [x["known_since"] for x in points]),
         "forgotten": ("forgotten since", first - kept),
     }
     for state, (label, values) in curves.items():
         right.plot(at, values, marker="o", label=label, color=labels.STATE_COLORS[state])
     right.set(ylabel="facts")
     for ax in (left, right):
-        ax.set_xticks(at, [x["name"][-16:] for x in found], rotation=25)
+        ax.set_xticks(at, [x["name"][-16:] for x in points], rotation=25)
         ax.set_ylim(bottom=0)
     figures.legend(figure, [right])
     return figure

@@ -39,12 +39,12 @@ def align(models: Models, common_rows: bool = False) -> tuple[dict[str, DatasetR
     """
     places = {name: _places(name, results) for name, results in models.items()}
     first = next(iter(places.values()))
-    shared = [row for row in first if all(row in found for found in places.values())]
+    shared = [row for row in first if all(row in positions for positions in places.values())]
     coverage = ""
-    if any(len(found) > len(shared) for found in places.values()):
+    if any(len(positions) > len(shared) for positions in places.values()):
         listed = "; ".join(
-            f"{name} has {len(found):,} rows of {len(models[name])} relations"
-            for name, found in places.items()
+            f"{name} has {len(positions):,} rows of {len(models[name])} relations"
+            for name, positions in places.items()
         )
         coverage = f"{listed}; {len(shared):,} rows are common"
         if not (shared and common_rows):
@@ -61,7 +61,7 @@ def align(models: Models, common_rows: bool = False) -> tuple[dict[str, DatasetR
 
 def _places(name: str, results: DatasetResults) -> dict[tuple, int]:
     """{row: its number in the table of its relation}."""
-    found: dict[tuple, int] = {}
+    positions: dict[tuple, int] = {}
     for result in results:
         if not result.table:
             raise UserError(
@@ -81,8 +81,8 @@ def _places(name: str, results: DatasetResults) -> dict[tuple, int]:
             key = result.code, hash(tuple(options)), template, row["sub_id"], row["sub_label"]
             key = *key, options[row["answer_idx"]]
             seen[key] += 1  # a dataset may hold the same statement twice
-            found[*key, seen[key]] = number
-    return found
+            positions[*key, seen[key]] = number
+    return positions
 
 
 def best_options(result: RelationResult) -> list[str]:
@@ -110,8 +110,8 @@ def by_template(results: DatasetResults) -> dict[str, Any]:
     templates, at = np.unique(numbers, return_inverse=True)
     values = np.bincount(at, np.concatenate(right)) / np.bincount(at)
     sem = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
-    found = dict(zip(map(int, templates), map(float, values), strict=True))
-    return {"mean": float(values.mean()), "sem": sem, "templates": found}
+    accuracies = dict(zip(map(int, templates), map(float, values), strict=True))
+    return {"mean": float(values.mean()), "sem": sem, "templates": accuracies}
 
 
 def facts(result: RelationResult) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def without_prior(results: DatasetResults, generic: DatasetResults) -> DatasetRe
     Raises:
       UserError: `generic` lacks a relation, template or option, or was scored in another way.
     """
-    found = []
+    adjusted = []
     for result in results:
         prior = generic.relations.get(result.code)
         if prior is None or prior.answer_space != result.answer_space:
@@ -161,8 +161,8 @@ def without_prior(results: DatasetResults, generic: DatasetResults) -> DatasetRe
         ]
         if not np.isfinite(scores).all():
             raise UserError(f"The prior of {result.code} lacks a template; score it again.")
-        found.append(dataclasses.replace(whole, scores=np.array(scores)))
-    return DatasetResults(results.name, found)
+        adjusted.append(dataclasses.replace(whole, scores=np.array(scores)))
+    return DatasetResults(results.name, adjusted)
 
 
 def _log_bias(result: RelationResult) -> dict[int, np.ndarray]:
@@ -202,14 +202,14 @@ def by_popularity(
     values, fractions = values[there], fractions[:, there]
     ends = np.unique(np.quantile(values, np.arange(1, bins + 1) / bins, method="inverted_cdf"))
     at = np.searchsorted(ends, values)
-    found = []
+    groups = []
     for i in np.unique(at):
         part, inside = 100 * fractions[:, at == i], values[at == i]
         cells = zip(part.mean(axis=1), statistics.bootstrap_means(part), strict=True)
         of = {name: statistics.estimate(*cell) for name, cell in zip(models, cells, strict=True)}
         span = {"from": float(inside.min()), "to": float(inside.max()), "instances": len(inside)}
-        found.append({**span, "models": of})
-    return found
+        groups.append({**span, "models": of})
+    return groups
 
 
 def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:
@@ -225,7 +225,7 @@ def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:
       "p", "p_holm" (adjusted within the list)}}. A relation of several domains counts in each with
       a fraction of its weight, as in LM-PUB-QUIZ.
     """
-    first, found = next(iter(models.values())), {}
+    first, by_kind = next(iter(models.values())), {}
     for kind in ("overall", "domains", "relations"):
         if kind == "domains" and not all(kind in result.relation_info for result in first):
             continue
@@ -235,8 +235,8 @@ def compare(models: Models) -> dict[str, dict[str, list[dict[str, Any]]]]:
             for name, test in zip([*models][1:], _tests(right, weight), strict=True)
         ]
         adjusted = statistics.holm({i: test["p"] for i, test in enumerate(tests)})
-        found[kind] = [{**test, "p_holm": adjusted[i]} for i, test in enumerate(tests)]
-    return found
+        by_kind[kind] = [{**test, "p_holm": adjusted[i]} for i, test in enumerate(tests)]
+    return by_kind
 
 
 def _grouped(models: Models, kind: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

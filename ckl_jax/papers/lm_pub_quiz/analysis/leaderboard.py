@@ -19,15 +19,15 @@ def entries(models: Mapping[str, DatasetResults]) -> list[dict[str, Any]]:
     Args:
       models: {name: results}, with the same rows (`comparison.align`).
     """
-    found = []
+    rows = []
     for name, results in models.items():
         metadata = results.get_metadata()
         kind = next((kind for kind, key in _KINDS.items() if key in metadata), "CLM")
         own = {"model_name": name, "model_family": metadata.get("model_family", name)}
         own |= {"model_type": kind, "num_params": metadata.get("num_params")}
-        found.append({**dict.fromkeys(_FIELDS), **own, "accuracy": comparison.by_template(results)})
+        rows.append({**dict.fromkeys(_FIELDS), **own, "accuracy": comparison.by_template(results)})
     options = [len(r.answer_space) for r in next(iter(models.values())) for _ in r.table]
     chance = {"model_name": "Random Baseline", "model_family": "baseline"}
     chance["accuracy"] = {"mean": float(np.mean(1 / np.array(options)))}
-    found.append({**dict.fromkeys(_FIELDS), **chance})
-    return sorted(found, key=lambda entry: -entry["accuracy"]["mean"])
+    rows.append({**dict.fromkeys(_FIELDS), **chance})
+    return sorted(rows, key=lambda entry: -entry["accuracy"]["mean"])

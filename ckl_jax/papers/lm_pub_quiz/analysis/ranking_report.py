@@ -21,15 +21,15 @@ _MAX_ROWS = 4000  # of a page
 
 def summary(results: DatasetResults) -> str:
     """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
-    lines, found = [overall(results)["sentence"]], as_json(results)
-    if (sem := found["overall"]["sem"]) is not None:
-        values = ", ".join(f"{100 * x:.2f}" for x in found["overall"]["templates"].values())
+    lines, scores = [overall(results)["sentence"]], as_json(results)
+    if (sem := scores["overall"]["sem"]) is not None:
+        values = ", ".join(f"{100 * x:.2f}" for x in scores["overall"]["templates"].values())
         lines.append(f"  {'templates':28s} {values} (standard error {100 * sem:.2f})")
     for key in ("cardinality", "domains"):
-        for group, values in found.get(key, {}).items():
+        for group, values in scores.get(key, {}).items():
             rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
             lines.append(f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {rows}")
-    return "\n".join([*lines, *([by_date.sentence(found["dated"])] if "dated" in found else [])])
+    return "\n".join([*lines, *([by_date.sentence(scores["dated"])] if "dated" in scores else [])])
 
 
 def overall(results: DatasetResults) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def overall(results: DatasetResults) -> dict[str, Any]:
     right = np.concatenate([comparison.by_instance(result)[0] for result in results])
     (whole,) = results.get_metrics("accuracy").values()
     drawn = 100 * statistics.bootstrap_means(right[None])[0]
-    found = statistics.estimate(100 * whole["accuracy"], drawn) | {"rows": int(whole["support"])}
+    accuracy = statistics.estimate(100 * whole["accuracy"], drawn) | {"rows": int(whole["support"])}
     sentence = "accuracy {value:.2f} % of {rows:,} rows (95 % interval {low:.2f} to {high:.2f})"
-    return {**found, "sentence": sentence.format(**found)}
+    return {**accuracy, "sentence": sentence.format(**accuracy)}
 
 
 def biases(results: DatasetResults) -> str:
@@ -65,8 +65,8 @@ def changes(models: Mapping[str, DatasetResults]) -> list[str]:
     (first, base), *others = _best_options(models).items()
     return [
         f"{name}: another best option than {first} in "
-        f"{sum(a != b for a, b in zip(base, found, strict=True)):,} of {len(base):,} rows"
-        for name, found in others
+        f"{sum(a != b for a, b in zip(base, best, strict=True)):,} of {len(base):,} rows"
+        for name, best in others
     ]
 
 
@@ -79,17 +79,17 @@ def _best_options(models: Mapping[str, DatasetResults]) -> dict[str, list[str]]:
 
 def as_json(results: DatasetResults) -> dict[str, Any]:
     """The same scores by relation, cardinality and domain, for `summary.json`."""
-    found = {"overall": results.get_metrics("accuracy")["overall"]}
-    found["overall"] |= comparison.by_template(results)
+    scores = {"overall": results.get_metrics("accuracy")["overall"]}
+    scores["overall"] |= comparison.by_template(results)
     keys: tuple[Any, ...] = (None, "cardinality")
     # Domains are not in BEAR's own metadata but in a separate `relation_info` file.
     if all("domains" in result.relation_info for result in results):
         keys += ("domains",)
     for key in keys:
-        found[key or "relations"] = results.get_metrics("accuracy", key)
+        scores[key or "relations"] = results.get_metrics("accuracy", key)
     if dated := by_date.measure(results):
-        found["dated"] = dated
-    return found
+        scores["dated"] = dated
+    return scores
 
 
 def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
@@ -99,7 +99,7 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
         # Ranks count from 0 in `ranking_metrics` and from 1 in this file, as tables in papers do.
         ranks = ranking_metrics.ranks(scores, result.answers)
         best = scores.argmax(axis=1)
-        for row, rank, found in zip(result.table, ranks, best, strict=True):
+        for row, rank, option in zip(result.table, ranks, best, strict=True):
             yield {
                 "relation": result.code,
                 "sub_id": row["sub_id"],
@@ -107,7 +107,7 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
                 "template": row.get("template_index", 0),
                 "answer": options[row["answer_idx"]],
                 "rank": int(rank) + 1,
-                "best": options[found],
+                "best": options[option],
                 "correct": bool(rank == 0),
             }
 
@@ -147,28 +147,28 @@ def draw(
     if all("domains" in result.relation_info for results in models.values() for result in results):
         wanted["domains"] = plot_domains(models)
     wanted |= {f"bias_{code}": plot_bias(models, code) for code in bias}
-    found = {"models": scores, "tests": comparison.compare(models), "coverage": coverage}
+    numbers = {"models": scores, "tests": comparison.compare(models), "coverage": coverage}
     if popularity is not None:
-        found["popularity"] = comparison.by_popularity(models, popularity)
-        wanted["popularity"] = _plot_popularity(found["popularity"])
+        numbers["popularity"] = comparison.by_popularity(models, popularity)
+        wanted["popularity"] = _plot_popularity(numbers["popularity"])
     dated = {name: by_date.measure(results) for name, results in models.items()}
     if all(dated.values()):
-        found["dated"] = dated
+        numbers["dated"] = dated
         if all(x["by_date"] for x in dated.values()):
             wanted["by_date"] = by_date.plot(dated)
     # The page comes first: by it a report that was interrupted is known as this package's.
-    _write_page(Path(out) / "report.html", models, found, wanted)
+    _write_page(Path(out) / "report.html", models, numbers, wanted)
     for name, image in wanted.items():
         write_file(Path(out) / f"{name}.png", image)
-    write_json(Path(out) / "comparison.json", found)
+    write_json(Path(out) / "comparison.json", numbers)
     names = ["report.html", "comparison.json", *(f"{name}.png" for name in wanted)]
-    return [f"{out}/{name}" for name in names], found
+    return [f"{out}/{name}" for name in names], numbers
 
 
 def _write_page(
-    path: Path, models: Mapping[str, DatasetResults], found: dict[str, Any], drawn: dict[str, Any]
+    path: Path, models: Mapping[str, DatasetResults], numbers: dict[str, Any], drawn: dict[str, Any]
 ) -> None:
-    scores, tests, first = found["models"], found["tests"], next(iter(models))
+    scores, tests, first = numbers["models"], numbers["tests"], next(iter(models))
     columns = ("rows", "consistency", "every_template", "confidence", "calibration_error")
     rows = [
         [name, sections.compact(models[name].get_metadata().get("num_params"))]
@@ -185,7 +185,9 @@ def _write_page(
         for kind in tests
         if tests[kind]
     ]
-    tables = {"popularity": _popularity_table(found["popularity"])} if "popularity" in drawn else {}
+    tables = (
+        {"popularity": _popularity_table(numbers["popularity"])} if "popularity" in drawn else {}
+    )
     for name, image in drawn.items():
         title = name.replace("bias_", "bias of ").replace("_", " ")
         look = {"png": image, "anchor": name, **tables.get(name, {})}
@@ -193,8 +195,10 @@ def _write_page(
     lead = [_asked(models[first])]
     lead += [f"{name}: {x['sentence']}." for name, x in scores.items()]
     lead += [f"{sentence}." for sentence in comparison.sentences(tests["overall"], first)]
-    lead += [f"{name}: {by_date.sentence(x)}." for name, x in found.get("dated", {}).items()]
-    lead += [f"Compared on common rows alone: {found['coverage']}."] if found["coverage"] else []
+    lead += [f"{name}: {by_date.sentence(x)}." for name, x in numbers.get("dated", {}).items()]
+    lead += (
+        [f"Compared on common rows alone: {numbers['coverage']}."] if numbers["coverage"] else []
+    )
     sections.write_page(path, "What models know, by ranking", [*parts, _all_rows(models)], lead)
 
 
@@ -348,11 +352,11 @@ def plot_domains(models: Mapping[str, DatasetResults]):
       UserError: the results do not say their relations' domains.
     """
     scores = {name: r.get_metrics("accuracy", "domains") for name, r in models.items()}
-    names = sorted({domain for found in scores.values() for domain in found})
+    names = sorted({domain for domains in scores.values() for domain in domains})
     heights = {
         # NaN draws no bar: models that were evaluated on other relations may lack a domain.
-        model: np.array([100 * found[n]["accuracy"] if n in found else np.nan for n in names])
-        for model, found in scores.items()
+        model: np.array([100 * domains[n]["accuracy"] if n in domains else np.nan for n in names])
+        for model, domains in scores.items()
     }
     ax = _bars(names, heights)
     ax.set_xlabel("accuracy, %")

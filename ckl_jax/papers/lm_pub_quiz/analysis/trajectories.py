@@ -59,10 +59,10 @@ def points_of(folders: Mapping[str, Path], dataset: str) -> dict[str, tuple[Path
 def _steps(folder: Path, dataset: str) -> list[str]:
     # Names are steps with six digits, so alphabetical order is the order of the steps (up to
     # 999,999).
-    found = sorted(path.stem for path in (folder / "mask_filling" / dataset).glob("*.jsonl"))
-    if not found:
+    steps = sorted(path.stem for path in (folder / "mask_filling" / dataset).glob("*.jsonl"))
+    if not steps:
         raise UserError(f"{folder} holds no answers to {dataset!r}; was it trained with it?")
-    return found
+    return steps
 
 
 def _scores(folder: Path, dataset: str, step: str) -> dict[str, float]:

@@ -140,7 +140,7 @@ def _found(folder: Path, recorded: str) -> Path:
 
 def _groupings(folder: Path, results: Mapping[str, Any]) -> list[Any]:
     settings, stale = results["settings"], results["about"][results["stale"]]
-    words = [found["word"] for found in results.get("emerging", {}).get("words", ())]
+    words = [row["word"] for row in results.get("emerging", {}).get("words", ())]
     groupings: list[Any] = [EmergingMentions(words, stale.get("memory_length") or 0)]
     if settings["tagger"]:
         texts = read_documents(_found(folder, settings["train"]))

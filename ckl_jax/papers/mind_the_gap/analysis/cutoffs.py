@@ -43,8 +43,8 @@ def write_cutoffs(study: StalenessStudy, last: str, out: Path) -> Section:
     trend = _trend(curves)
     write_json(out / f"{NAME}.json", {"trend": trend, "months": months, "perplexity": every})
     rows = [
-        [name, perplexity(every[name]), rounded(found["overall"]), slope_of(found)]
-        for name, found in months.items()
+        [name, perplexity(every[name]), rounded(increase["overall"]), slope_of(increase)]
+        for name, increase in months.items()
     ]
     rows.append([last, perplexity(every[last]), None, None])
     note = (

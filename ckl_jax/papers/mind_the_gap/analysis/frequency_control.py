@@ -75,7 +75,7 @@ class FrequencyControl:
                 words[word][1] += value
             documents.append((float(excess.mean()), document))
             documents = sorted(documents, key=lambda d: -d[0])[:_SHOWN]
-        frequent = [(word, found) for word, found in words.items() if found[0] >= _MIN_COUNT]
+        frequent = [(word, entry) for word, entry in words.items() if entry[0] >= _MIN_COUNT]
         largest = sorted(frequent, key=lambda item: -item[1][1])[:_SHOWN]
         return {
             "words": [

@@ -15,18 +15,18 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 NAME = "other_test_years"
 
 
-def write_test_years(found: Mapping[str, Mapping[str, Any]], out: Path) -> Section:
+def write_test_years(by_period: Mapping[str, Mapping[str, Any]], out: Path) -> Section:
     """Writes `other_test_years.json` and `.png`; returns the section of the report.
 
     Args:
-      found: {test period: what `staleness_study.compute` says of its two arms}.
+      by_period: {test period: what `staleness_study.compute` says of its two arms}.
     """
     periods = {
         name: {
             "perplexity": {model: x[ALL] for model, x in results["perplexity"].items()},
             **results["months"][results["stale"]],
         }
-        for name, results in found.items()
+        for name, results in by_period.items()
     }
     write_json(out / f"{NAME}.json", without_nan(periods))
     rows = [

@@ -34,7 +34,7 @@ def summarize(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str
             entry = sums[row["task"], period, row["snapshot"]]
             entry[0] += row["nll"]
             entry[1] += row["words"]
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    by_task: dict[str, dict[str, dict[str, float]]] = {}
     for (task, period, snapshot), (nll, words) in sums.items():
         if (task, period, START) not in sums:
             raise UserError(
@@ -44,6 +44,6 @@ def summarize(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str
         nll_0, words_0 = sums[task, period, START]
         # Of one text the counts are the same; a difference of means is safe from overflow.
         change = min(nll / words - nll_0 / words_0, 700.0)
-        by_period = found.setdefault(task, {}).setdefault(period, {})
+        by_period = by_task.setdefault(task, {}).setdefault(period, {})
         by_period[snapshot] = 100.0 * math.expm1(change)
-    return found
+    return by_task

@@ -171,8 +171,8 @@ def _slopes(results: Results) -> Section:
     tests = ["p (slope is 0)", "p (as the stale one's)", "p (paired)"]
     rows = []
     for name, curve in results["months"].items():
-        found = results["slopes"].get(name) or {}
-        compared = (_p(found[kind]["p"] if found else None) for kind in ("unpaired", "paired"))
+        slope = results["slopes"].get(name) or {}
+        compared = (_p(slope[kind]["p"] if slope else None) for kind in ("unpaired", "paired"))
         rows.append([name, slope_of(curve), _p(curve["line"]["p"]), *compared])
     return Section("Slopes", ["Model", _slope_title(results), *tests], rows, [_SLOPES])
 
@@ -245,13 +245,13 @@ def _over(results: Results) -> str:
 def cutoff_sentences(results: Results) -> list[str]:
     """For each model, the month from which its perplexity rises, if it does."""
     sentences = []
-    for name, found in results["cutoffs"].items():
+    for name, cutoff in results["cutoffs"].items():
         line = results["months"][name]["line"]
-        if found:
+        if cutoff:
             sentences.append(
-                f"{name}: perplexity rises from {found['month']} on (95 % interval "
-                f"{found['low']} to {found['high']}), by {found['slope']:.2f} {_points(results)} "
-                f"({found['slope_low']:.2f} to {found['slope_high']:.2f})."
+                f"{name}: perplexity rises from {cutoff['month']} on (95 % interval "
+                f"{cutoff['low']} to {cutoff['high']}), by {cutoff['slope']:.2f} "
+                f"{_points(results)} ({cutoff['slope_low']:.2f} to {cutoff['slope_high']:.2f})."
             )
         elif not _has_control(results):
             if math.isnan(line["p"]):
@@ -267,13 +267,13 @@ def _sources(results: Results) -> list[Section]:
     headers = ["Word", "Number", "Excess (nats)", "In all (nats)"]
     of_documents = ["Document", "Date", "Excess a word (nats)", "Its beginning"]
     sections = []
-    for name, found in results["sources"].items():
+    for name, source in results["sources"].items():
         words = [
             [w["word"][:_SHOWN_LETTERS], whole(w["count"]), f"{w['nats']:.2f}", f"{w['total']:.1f}"]
-            for w in found["words"]
+            for w in source["words"]
         ]
         documents = [
-            [d["id"], d["date"], f"{d['nats']:.2f}", d["text"]] for d in found["documents"]
+            [d["id"], d["date"], f"{d['nats']:.2f}", d["text"]] for d in source["documents"]
         ]
         below = Section("", of_documents, documents, kind="plain")
         more = {"sections": [below], "anchor": f"sources-{name}"}

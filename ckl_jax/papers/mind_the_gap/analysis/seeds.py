@@ -44,11 +44,11 @@ def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, An
                 f"{folder} compares {', '.join(numbers)}, but {folders[0]} "
                 f"{', '.join(numbers_of_seeds[0])}; give folders that differ by their seed alone."
             )
-    found = over_seeds(numbers_of_seeds)
-    rows = [{"key": model, "columns": columns} for model, columns in found.items()]
+    by_model = over_seeds(numbers_of_seeds)
+    rows = [{"key": model, "columns": columns} for model, columns in by_model.items()]
     cells = [
         [model, *(estimate(columns[n], dash=" to ", value="mean") for n in COLUMNS)]
-        for model, columns in found.items()
+        for model, columns in by_model.items()
     ]
     note = f"Mean over {len(folders)} seeds; below it, the smallest and the largest."
     return Section(headers=["Model", *COLUMNS.values()], rows=cells, notes=[note]), rows

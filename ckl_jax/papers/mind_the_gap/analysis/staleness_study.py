@@ -158,7 +158,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
 
 
 def _all_forgetting(models: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: found for name, dump in models.items() if (found := _forgetting(dump))}
+    return {name: forgetting for name, dump in models.items() if (forgetting := _forgetting(dump))}
 
 
 def _sources(frequencies: Mapping[str, Any], cutoffs: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,14 +233,14 @@ class _Curves:
 
     def reduction(self, model: str) -> dict[str, dict[str, float]]:
         """{group: how much lower a model's perplexity is than the stale one's, percent}."""
-        found = {
+        increases = {
             group: self.of(model, group, base=self._study.stale).overall
             for group in filter(self._has_words, self._totals[model].groups)
         }
         return {
             # A reduction is a negative increase, so the ends of its interval change places.
             group: {"value": -x["value"], "low": -x["high"], "high": -x["low"]}
-            for group, x in found.items()
+            for group, x in increases.items()
         }
 
     def weeks(self) -> dict[str, Any]:

@@ -257,8 +257,8 @@ def _read(
     tasks = (dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts))
     counts: collections.Counter[str] = collections.Counter()
     # Two tasks a worker in flight, so that memory stays bounded.
-    for found in process_pool.ordered_map(read_shard, tasks, pool, 2 * workers):
-        counts.update(found)
+    for shard_counts in process_pool.ordered_map(read_shard, tasks, pool, 2 * workers):
+        counts.update(shard_counts)
         progress(counts["read"], 0, "documents read")
     if not counts["read"]:
         raise UserError(f"There are no documents in {', '.join(map(os.fspath, inputs))}.")
@@ -311,10 +311,10 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
     for record in task.records:
         counts["read"] += 1
         try:
-            found = source.document(record)
-            if found and not options.earliest <= found[0].date <= options.latest:
+            parsed = source.document(record)
+            if parsed and not options.earliest <= parsed[0].date <= options.latest:
                 raise _OutOfRange(
-                    f"its date {found[0].date} is not within {options.earliest} to "
+                    f"its date {parsed[0].date} is not within {options.earliest} to "
                     f"{options.latest} (--earliest, --latest)"
                 )
         except BadRecord as e:
@@ -325,10 +325,10 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
                 ) from None
             counts["out of range" if isinstance(e, _OutOfRange) else "malformed"] += 1
             continue
-        if found is None:
+        if parsed is None:
             counts["without text"] += 1
             continue
-        document, language = found
+        document, language = parsed
         text = encodable(document.text).replace("\0", " ")
         # A document's own `lang` takes precedence.
         if identify and (language or identify(text)) != options.language:

@@ -28,8 +28,8 @@ def _streamingqa(row: dict[str, Any]) -> tuple[Question, str]:
     """Times are seconds in UTC; `answers_additional` is no reference of the evaluation."""
     asked_on, answered_on = (_day(row[key]) for key in ("question_ts", "evidence_ts"))
     answers = tuple(_list(row, "answers"))
-    found = Question(row["qa_id"], row["question"], answers, answered_on.isoformat())
-    return found, f"Today is {asked_on:%A, %B} {asked_on.day}, {asked_on.year}. "
+    question = Question(row["qa_id"], row["question"], answers, answered_on.isoformat())
+    return question, f"Today is {asked_on:%A, %B} {asked_on.day}, {asked_on.year}. "
 
 
 def _realtimeqa(row: dict[str, Any]) -> tuple[Question, str]:
@@ -38,8 +38,8 @@ def _realtimeqa(row: dict[str, Any]) -> tuple[Question, str]:
     choices, numbers = _list(row, "choices"), map(str, _list(row, "answer"))
     # Of a number below 0 Python would count from the end.
     answers = tuple(choices[int(n) if n.isdecimal() else len(choices)] for n in numbers)
-    found = Question(row["question_id"], row["question_sentence"], answers, asked_on.isoformat())
-    return found, f"Today is {asked_on:%B %d, %Y}. "
+    question = Question(row["question_id"], row["question_sentence"], answers, asked_on.isoformat())
+    return question, f"Today is {asked_on:%B %d, %Y}. "
 
 
 def _list(row: dict[str, Any], field: str) -> list[Any]:

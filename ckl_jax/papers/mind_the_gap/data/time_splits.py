@@ -168,14 +168,14 @@ def period_of(index: Index, options: Options) -> Period:
 def _advice(index: Index, period: Period) -> str:
     """Proposes the longest test period of the corpus, and the shortest bins for the present one."""
     present, counts = np.unique(index.months, return_counts=True)
-    full, validation, found = present[counts > 1], period.validation, [(0, 0)]
+    full, validation, spans = present[counts > 1], period.validation, [(0, 0)]
     for run in filter(len, np.split(full, np.flatnonzero(np.diff(full) > 1) + 1)):
         lengths = run[-1] + 1 - run
         train, before = (np.searchsorted(np.sort(index.months), x) for x in (run - validation, run))
         # CONTROL needs a document of each month, and so TIME-STRATIFIED as many: twice, to be sure.
         fits = (train < before) & (train >= 2 * lengths) & (lengths % period.bin == 0)
-        found += [(n, run[-1]) for n in lengths[fits][:1]]
-    months, last = map(int, max(found))
+        spans += [(n, run[-1]) for n in lengths[fits][:1]]
+    months, last = map(int, max(spans))
     longest = f"--unit month --test-period {months} --test-end {month_name(last)}"
     advice = [f"choose {longest} (the longest with enough documents)"] * (months > 0)
     older, bins = present[present < period.first], period.bin_of(full)

@@ -103,8 +103,8 @@ def _statements(path, properties, kinds, language, progress) -> Iterator[_Statem
             progress(i, 0, "entities searched for offices")
         if any(mark in line[2] for mark in marks):
             with entity_errors(path, line):
-                found = list(_of_place(parse_json(line[2]), properties, kinds, language))
-            yield from found
+                statements = list(_of_place(parse_json(line[2]), properties, kinds, language))
+            yield from statements
 
 
 def _of_place(entity, properties, kinds, language) -> Iterator[_Statement]:

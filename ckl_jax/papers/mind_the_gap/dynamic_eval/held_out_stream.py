@@ -63,9 +63,9 @@ class StreamLoss(HeldOutTasks):
             memory, total = start(), np.zeros(2)
             for step in range(len(source)):
                 batch = partitioner.put_whole(source[step])
-                *found, memory = compiled(params, memory, batch)
+                *batch_sums, memory = compiled(params, memory, batch)
                 # float64 on the host: sums of millions of tokens.
-                total += [np.sum(x, dtype=np.float64) for x in fetch(tuple(found))]
+                total += [np.sum(x, dtype=np.float64) for x in fetch(tuple(batch_sums))]
             return tuple(total)
 
         def evaluate(params: Any, step: int, last: bool) -> Scores:

@@ -165,7 +165,7 @@ def _proper_nouns(
 ) -> dict[Key, Any]:
     """Log perplexities of proper nouns, in the new text of an interval and in the rest."""
     losses = functools.cache(losses_if_any)
-    found: dict[Key, Any] = {}
+    log_perplexities: dict[Key, Any] = {}
     for kind in (NEW_TEXT, OLD_TEXT):
         drawn: dict[str, list[np.ndarray]] = {}
         for n, interval in enumerate(intervals):
@@ -180,8 +180,8 @@ def _proper_nouns(
                 drawn.setdefault(method, []).append(np.array([perplexity(values), *more]))
         for method, values in drawn.items():
             if len(values) == len(intervals):
-                found[_NOUNS, kind, method] = np.log(values).mean(axis=0)
-    return found
+                log_perplexities[_NOUNS, kind, method] = np.log(values).mean(axis=0)
+    return log_perplexities
 
 
 KIND = Kind(

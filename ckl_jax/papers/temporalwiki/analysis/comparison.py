@@ -37,7 +37,7 @@ def _month(study: Study, interval: str) -> str | None:
 
 
 def table_1(study: Study) -> Made:
-    found = tables.table_1(study)
+    numbers = tables.table_1(study)
     dates = sorted({date for i in study.intervals for date in i.split("-")})
     names = dict(zip(dates, _DATES, strict=False)) | {i: _month(study, i) for i in study.intervals}
     rows = [
@@ -46,22 +46,22 @@ def table_1(study: Study) -> Made:
             *_pairs((row["articles"], row["tokens"]), paper.TABLE_1.get(names.get(row["name"]))),
             row["words"],
         ]
-        for row in found
+        for row in numbers
     ]
     headers = ["Corpus", "Articles", "Paper", "Tokens", "Paper", "Words"]
-    return [Section("", headers, rows)], found
+    return [Section("", headers, rows)], numbers
 
 
 def table_2(study: Study) -> Made:
-    found = tables.of_probes(study, "table_2")
+    numbers = tables.of_probes(study, "table_2")
     rows = []
-    for row in found:
+    for row in numbers:
         theirs = paper.TABLE_2.get(_month(study, row["interval"]), {})
         for kind in (c for c in CLASSES if c in row):
             label = f"{study.label(row['interval'])} {kind}"
             rows.append([label, *_pairs(map(row[kind].get, report.STEPS), theirs.get(kind))])
     headers = ["Facts of", *_pairs(map(str.capitalize, report.STEPS), ["Paper"] * 3)]
-    return [Section("", headers, rows)], found
+    return [Section("", headers, rows)], numbers
 
 
 def _columns(printed: Mapping[str, Any], of: Callable[[str], Any], names: Iterable[str], **shown):
@@ -78,12 +78,12 @@ def _columns(printed: Mapping[str, Any], of: Callable[[str], Any], names: Iterab
 
 
 def table_3(study: Study) -> Made:
-    found = tables.table_3(study, tables.Perplexities(study))
+    numbers = tables.table_3(study, tables.Perplexities(study))
     columns = _columns(paper.TABLE_3, report.of_table_3, report.SHORT)
-    cost = report.costs_of(found)
+    cost = report.costs_of(numbers)
     rows = [[*row, paper.HOURS.get(row[0].text)] for row in cost.rows]
     costs = Section("Cost of an update", [*cost.headers, "Paper, hours"], rows)
-    return [*report.by_interval(study, found, columns, beside=True), costs], found
+    return [*report.by_interval(study, numbers, columns, beside=True), costs], numbers
 
 
 def table_4(study: Study) -> Made:
@@ -91,54 +91,54 @@ def table_4(study: Study) -> Made:
 
 
 def table_5(study: Study) -> Made:
-    found = tables.light_tuned(study)
+    numbers = tables.light_tuned(study)
     columns = _columns(paper.TABLE_5, report.of_cells, ("unchanged", "changed"))
-    return report.by_interval(study, found, columns, beside=True), found
+    return report.by_interval(study, numbers, columns, beside=True), numbers
 
 
 def table_6(study: Study) -> Made:
-    found = tables.light_tuned(study)
+    numbers = tables.light_tuned(study)
     names = ("unchanged", "changed")
     columns = _columns(paper.TABLE_6, report.of_cells, names, shown=report.f1)
-    return report.by_interval(study, found, columns, beside=True), found
+    return report.by_interval(study, numbers, columns, beside=True), numbers
 
 
 def table_7(study: Study) -> Made:
-    found = {i: m.get("table_7_tuning", {}) for i, m in manifests(study, "probes").items()}
+    numbers = {i: m.get("table_7_tuning", {}) for i, m in manifests(study, "probes").items()}
     names = {"facts": "Size", "relations": "Relations", "max_repetition": "Most of one relation"}
     names |= {"subjects": "Subjects"}
     rows = [
         [f"{study.label(i)} {kind}", *_pairs(map(of.get, names), paper.TABLE_7[kind])]
-        for i, kinds in found.items()
+        for i, kinds in numbers.items()
         for kind, of in kinds.items()
     ]
     headers = ["Facts of", *_pairs(names.values(), ["Paper"] * 4)]
-    return [Section("", headers, rows)], found
+    return [Section("", headers, rows)], numbers
 
 
 def figure_2(study: Study) -> Made:
-    found = tables.proper_nouns(study)
-    drawn = Section("Proper nouns", notes=[_NO_NUMBERS], png=figures.plot_nouns(study, found))
-    return [drawn, *report.nouns(study, found).sections], found
+    numbers = tables.proper_nouns(study)
+    drawn = Section("Proper nouns", notes=[_NO_NUMBERS], png=figures.plot_nouns(study, numbers))
+    return [drawn, *report.nouns(study, numbers).sections], numbers
 
 
 def figure_3(study: Study) -> Made:
-    found = tables.table_3(study, tables.Perplexities(study))
-    drawn = Section("Averages", png=figures.plot_averages(study, found))
+    numbers = tables.table_3(study, tables.Perplexities(study))
+    drawn = Section("Averages", png=figures.plot_averages(study, numbers))
     *_, average = _columns(paper.TABLE_3, report.of_table_3, report.SHORT)
-    return [drawn, *report.by_interval(study, found, [average], beside=True)], found
+    return [drawn, *report.by_interval(study, numbers, [average], beside=True)], numbers
 
 
 def figure_4(study: Study) -> Made:
-    found = tables.matrices(study, tables.Perplexities(study))
+    numbers = tables.matrices(study, tables.Perplexities(study))
     drawn = Section(
-        "Temporal misalignment", notes=[_DIAGONAL], png=figures.plot_matrices(study, found)
+        "Temporal misalignment", notes=[_DIAGONAL], png=figures.plot_matrices(study, numbers)
     )
-    rows = [{"method": method, "cells": of} for method, of in found.items()]
+    rows = [{"method": method, "cells": of} for method, of in numbers.items()]
     _, changed, _ = _columns(paper.TABLE_3, report.of_table_3, report.SHORT)
     own = dataclasses.replace(changed, of=lambda row, i: row["cells"].get(i, {}).get(i))
-    matrices = [report.matrix_section(study, *item) for item in found.items()]
-    return [drawn, *report.by_interval(study, rows, [own], beside=True), *matrices], found
+    matrices = [report.matrix_section(study, *item) for item in numbers.items()]
+    return [drawn, *report.by_interval(study, rows, [own], beside=True), *matrices], numbers
 
 
 def figure_5(study: Study) -> Made:

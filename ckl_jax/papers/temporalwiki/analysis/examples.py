@@ -158,16 +158,16 @@ def _new_sentences(study: Study, interval: str) -> list[list[Any]]:
     """The first sentences of each kind, of as many articles."""
     folder = study.root / "data" / interval / "diffset"
     names = results.manifests(study, "diffset")[interval]["files"]
-    found: dict[str, dict[int, list[Any]]] = {_UPDATE: {}, _NEW: {}}
+    by_kind: dict[str, dict[int, list[Any]]] = {_UPDATE: {}, _NEW: {}}
     for record in itertools.chain.from_iterable(read_jsonl(folder / name) for name in names):
         page, text = record["page_id"], record["text"]
         for kind, start, end, spans in record.get("edits", ()):
-            mine = found.get(_OF_EDITS.get(kind), {})
+            mine = by_kind.get(_OF_EDITS.get(kind), {})
             if len(mine) < _PER_KIND:
                 whole = spans == [[start, end]]
                 new = "all" if whole else "; ".join(text[a:b] for a, b in spans)
                 article = Cell(record["title"], f"page {page}")
                 mine.setdefault(page, [study.label(interval), "", article, text[start:end], new])
-        if all(len(mine) == _PER_KIND for mine in found.values()):
+        if all(len(mine) == _PER_KIND for mine in by_kind.values()):
             break
-    return [[row[0], kind, *row[2:]] for kind, of in found.items() for row in of.values()]
+    return [[row[0], kind, *row[2:]] for kind, of in by_kind.items() for row in of.values()]

@@ -99,11 +99,11 @@ def ratios(
         # Avg is the mean of perplexities, as in Table 3; its ratio is taken after the mean.
         pairs["avg"] = sum(pairs[name] for name in _AVERAGED) / 2
         count["avg"] = min(count[name] for name in _AVERAGED)
-    found = {}
+    scores = {}
     for name in pairs:
         value, *drawn = pairs[name][0] / pairs[name][1]  # the estimate, then resamples
-        found[name] = Score(float(value), *statistics.interval(np.array(drawn)), count[name])
-    return found
+        scores[name] = Score(float(value), *statistics.interval(np.array(drawn)), count[name])
+    return scores
 
 
 def judge(

@@ -138,17 +138,17 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
 
 def _verdicts(path: Path) -> Section:
     """What the gate decided, if there was one."""
-    found = read_json(path)["verdicts"] if path.is_file() else []
+    verdicts = read_json(path)["verdicts"] if path.is_file() else []
     headers = ["Model", "Relative to", "Verdict", "Score", "Ratio", "95 %", "Facts"]
     rows = []
-    for verdict in found:
+    for verdict in verdicts:
         names = [verdict[name] for name in ("model", "relative_to", "verdict")]
         for name, s in verdict["scores"].items():
             span = f"{s['low']:.3f} to {s['high']:.3f}"
             rows.append([*names, name, f"{s['value']:.3f}", span, s["n"]])
             names = [""] * 3
-    notes = [f"Condition: {found[0]['condition']}, of whole intervals."] if found else []
-    notes += [verdict["sentence"] for verdict in found]
+    notes = [f"Condition: {verdicts[0]['condition']}, of whole intervals."] if verdicts else []
+    notes += [verdict["sentence"] for verdict in verdicts]
     return Section("The gate", headers, rows, notes, anchor="gate")
 
 
@@ -281,7 +281,7 @@ def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section
     return Section(title, headers, rows)
 
 
-def _transfer(study: Study, found: Rows) -> Section:
+def _transfer(study: Study, methods: Rows) -> Section:
     """FUAR of each update, and transfer over all of them."""
     rows = [
         [
@@ -289,22 +289,22 @@ def _transfer(study: Study, found: Rows) -> Section:
             *(estimate(x, ratio, " to ") for x in row["fuar"].values()),
             *(x if x is None else f"{x:+.3f}" for x in (row["backward"], row["forward"])),
         ]
-        for row in found
+        for row in methods
     ]
-    sizes = {i: _facts_of(row["fuar"][i] for row in found) for i in study.intervals}
+    sizes = {i: _facts_of(row["fuar"][i] for row in methods) for i in study.intervals}
     headers = ["Method", *(f"FUAR {study.label(i)}{n}" for i, n in sizes.items())]
     headers += ["Backward transfer", "Forward transfer"]
     return Section("Forgetting and transfer", headers, rows, [_TRANSFER], anchor="transfer")
 
 
-def _tuned(study: Study, found: Rows) -> Section:
+def _tuned(study: Study, rows: Rows) -> Section:
     """Tables 5 and 6: perplexity and F1 of light-tuned models, by interval and class."""
     columns = [
         column
         for kind in ("unchanged", "changed")
         for column in (Column(kind, of_cells(kind)), Column("F1", of_cells(kind), f1))
     ]
-    return Section("", notes=[_TUNED][: len(found)], sections=by_interval(study, found, columns))
+    return Section("", notes=[_TUNED][: len(rows)], sections=by_interval(study, rows, columns))
 
 
 def f1(x: dict[str, Any] | None) -> float | None:
@@ -312,19 +312,19 @@ def f1(x: dict[str, Any] | None) -> float | None:
     return x and x["f1"]
 
 
-def nouns(study: Study, found: Rows) -> Section:
+def nouns(study: Study, rows: Rows) -> Section:
     """Figure 2: ratios by interval, in new text and in the rest."""
 
     def shown(x: dict[str, Any] | None) -> Cell:
         return estimate(x, "{:.3f}".format)
 
     columns = [Column(name, of_cells(kind), shown) for kind, name in results.KINDS_OF_TEXT.items()]
-    return Section("", notes=[_NOUNS][: len(found)], sections=by_interval(study, found, columns))
+    return Section("", notes=[_NOUNS][: len(rows)], sections=by_interval(study, rows, columns))
 
 
-def _corpora(found: Rows) -> Section:
+def _corpora(corpora: Rows) -> Section:
     counts = ("articles", "words", "tokens")
-    rows = [[f"{row['kind']} {row['name']}", *(row[n] for n in counts)] for row in found]
+    rows = [[f"{row['kind']} {row['name']}", *(row[n] for n in counts)] for row in corpora]
     return Section("Corpora", ["Corpus", *map(str.capitalize, counts)], rows, anchor="corpora")
 
 
@@ -354,8 +354,8 @@ def overview(study: Study, three: Rows) -> list[str]:
     ]
     left_out = f" Not there yet: {'; '.join(unfinished)}." if unfinished else ""
     when = ", ".join(map(study.label, study.intervals))
-    found = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
-    return found + [_perplexities(three, i, study.label(i)) for i in study.intervals[-1:]]
+    sentences = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
+    return sentences + [_perplexities(three, i, study.label(i)) for i in study.intervals[-1:]]
 
 
 def examples_of(facts: Section) -> str:

@@ -41,8 +41,8 @@ def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, An
                 f"{folder} and {folders[0]} do not have the same models, such as {min(only)}; give "
                 "folders that differ by their seed alone."
             )
-    found = over_seeds(numbers_of_seeds)
-    rows = [{"key": model, "columns": columns} for model, columns in found.items()]
+    by_model = over_seeds(numbers_of_seeds)
+    rows = [{"key": model, "columns": columns} for model, columns in by_model.items()]
     names = [n for n in COLUMNS if any(x["columns"][n]["mean"] is not None for x in rows)]
     cells = [
         [x["key"], *(estimate(x["columns"][n], dash=" to ", value="mean") for n in names)]

@@ -40,8 +40,8 @@ class Perplexities:
 
     def draws(self, model: Model, key: Key) -> np.ndarray | None:
         """[1 + B] the perplexity and its bootstrap; None where the model was not evaluated."""
-        found = self._numbers.get((model.method, model.interval, key))
-        return found and np.array([found[0], *found[1]])
+        numbers = self._numbers.get((model.method, model.interval, key))
+        return numbers and np.array([numbers[0], *numbers[1]])
 
     def cell(self, model: Model | None, key: Key) -> dict[str, Any] | None:
         """{"value", "low", "high", "facts"}; None where the model was not evaluated."""
@@ -166,8 +166,8 @@ def _fuar(study: Study, model: Model | None, numbers: Perplexities) -> dict[str,
     keys = {name: named[name] for name in filter(None, (forgotten, *gained))}
     drawn = [{n: -np.log(numbers.draws(m, k)[1:]) for n, k in keys.items()} for m in (last, model)]
     cells = [forgotten], *gained
-    found = fuar_cell(forgetting.fuar(both, *cells), statistics.fuar_samples(drawn, *cells))
-    return {**found, "facts": sum(len(model.losses[key]) for key in keys.values())}
+    cell = fuar_cell(forgetting.fuar(both, *cells), statistics.fuar_samples(drawn, *cells))
+    return {**cell, "facts": sum(len(model.losses[key]) for key in keys.values())}
 
 
 def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float | None]:
@@ -256,14 +256,14 @@ def proper_nouns(study: Study) -> list[dict[str, Any]]:
     """
     losses = functools.cache(text_losses.losses_if_any)
 
-    def found(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
+    def cell(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
         task, before = f"{interval}_{kind}", losses(study.initial.path / EVAL)
         ours = losses(model.path / EVAL)
         if task not in ours or task not in before:
             return None
         return text_losses.ratios({task: ours[task]}, before)[task].get("proper_nouns")
 
-    return _rows(study, tuple(results.KINDS_OF_TEXT), found)
+    return _rows(study, tuple(results.KINDS_OF_TEXT), cell)
 
 
 def _rows(study: Study, kinds: tuple[str, str], number: Any) -> list[dict[str, Any]]:

@@ -50,16 +50,16 @@ def summarize(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
     A group without a token in the sample has its count alone.
     """
-    found: dict[str, dict[str, float]] = {}
+    by_task: dict[str, dict[str, float]] = {}
     for task, groups in as_columns(rows).items():
-        scores = found[task] = {}
+        scores = by_task[task] = {}
         for group, losses in groups.items():
             scores[f"tokens/{group}"] = float(losses.tokens.sum())
             if losses.tokens.any():
                 scores[f"perplexity/{group}"] = perplexity(losses)
                 legacy = perplexity(losses, "batch_mean_legacy", LEGACY_BATCH)
                 scores[f"perplexity_batch_mean_legacy/{group}"] = legacy
-    return found
+    return by_task
 
 
 def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
@@ -105,9 +105,9 @@ def ratios(
     Raises:
       UserError: the two were evaluated on different rows.
     """
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    by_task: dict[str, dict[str, dict[str, float]]] = {}
     for task in (task for task in model if task in initial):
-        found[task] = {}
+        by_task[task] = {}
         for group, ours in model[task].items():
             theirs = initial[task].get(group)
             if theirs is None or not ours.tokens.any():
@@ -122,5 +122,5 @@ def ratios(
             drawn = bootstrap([ours, theirs], formula, samples, batch_size=LEGACY_BATCH)
             # Ratios within each resample, not a ratio of intervals: the texts are the same.
             ratio = estimate(a / b, drawn[0] / drawn[1])
-            found[task][group] = {**ratio, "model": a, "initial": b}
-    return found
+            by_task[task][group] = {**ratio, "model": a, "initial": b}
+    return by_task

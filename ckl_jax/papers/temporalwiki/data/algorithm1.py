@@ -54,29 +54,29 @@ def diff(old: Sequence[str], new: Sequence[str], split: Split, edits: bool = Tru
     known = _Known(old, set(new), split)
     # Sentences without letters or digits have the key "" and are left out.
     keyed = [[(s, key) for s in split(p) if (key := comparison_key(s))] for p in candidates]
-    found = [
+    added = [
         (paragraph, fresh, len(fresh) == len(sentences))
         for paragraph, sentences in zip(candidates, keyed, strict=True)
         if (fresh := known.lacks(sentences)) and not known.paragraph(paragraph)
     ]
-    if not edits or not found:
-        return [_change(*pair) for pair in found]
+    if not edits or not added:
+        return [_change(*pair) for pair in added]
     kept = {key for sentences in keyed for _, key in sentences}
     gone = [s for s in known.went if comparison_key(s) not in kept]
-    old_sentences = OldSentences(gone, [s for _, fresh, _ in found for s in fresh])
-    return [_change(*pair, old_sentences) for pair in found]
+    old_sentences = OldSentences(gone, [s for _, fresh, _ in added for s in fresh])
+    return [_change(*pair, old_sentences) for pair in added]
 
 
 def _change(
     paragraph: str, fresh: list[str], whole: bool, gone: OldSentences | None = None
 ) -> Change:
     text = paragraph if whole else " ".join(fresh)
-    found, at = [], 0
+    edits, at = [], 0
     for sentence in fresh if gone else ():
         start = text.index(sentence, at)
         at = start + len(sentence)
-        found.append(gone.edit(sentence, start))
-    return Change(PARAGRAPH if whole else SENTENCES, text, tuple(found))
+        edits.append(gone.edit(sentence, start))
+    return Change(PARAGRAPH if whole else SENTENCES, text, tuple(edits))
 
 
 class _Known:

@@ -53,17 +53,17 @@ def _put_together(beam, pipeline, todo: Plan, missing: list[int]) -> None:
     }
     # {page id: {"old": [...], "new": [...]}}: the shuffle takes the place of the merge join.
     pairs = sides | "Versions of a page" >> beam.CoGroupByKey()
-    found = beam_runs.outputs(
+    outputs = beam_runs.outputs(
         beam, pairs, "Compare", compared, rules, todo.shards, paths, to=("records", "reasons")
     )
     # ((shard, reason), count) -> (shard, (reason, count)).
     by_shard = beam.MapTuple(lambda key, count: (key[0], (key[1], count)))
-    reasons = found.reasons | "Sum" >> beam.CombinePerKey(sum) | "By shard" >> by_shard
+    reasons = outputs.reasons | "Sum" >> beam.CombinePerKey(sum) | "By shard" >> by_shard
     files = pipeline | "Shards" >> beam.Create(
         [(i, tuple(os.fspath(todo.path(i, end)) for end in (".jsonl", ".json"))) for i in missing]
     )
     _ = (
-        {"files": files, "records": found.records, "reasons": reasons}
+        {"files": files, "records": outputs.records, "reasons": reasons}
         | "Of a shard" >> beam.CoGroupByKey()
         | "Write" >> beam.Map(write_group)
     )
@@ -117,10 +117,10 @@ def compared(
 
 def _one(versions: Iterable[bytes], path: str) -> Page | None:
     # A page id occurs once in a dump; by line, so that the error names the first.
-    found = sorted(map(unpack, versions), key=lambda page: page.line)
-    if len(found) > 1:
-        raise twice(path, *found[:2])
-    return found[0] if found else None
+    entries = sorted(map(unpack, versions), key=lambda page: page.line)
+    if len(entries) > 1:
+        raise twice(path, *entries[:2])
+    return entries[0] if entries else None
 
 
 def write_group(group: tuple[int, dict[str, Iterable]]) -> None:

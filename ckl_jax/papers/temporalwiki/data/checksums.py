@@ -31,10 +31,10 @@ def verify(dumps: Iterable[str | os.PathLike]) -> int:
         if path.name in known[path.parent]:
             wanted, source = known[path.parent][path.name]
             with files.os_errors(path, "read"), open(path, "rb") as f:
-                found = hashlib.file_digest(f, "sha1").hexdigest()
-            if found != wanted:
+                digest = hashlib.file_digest(f, "sha1").hexdigest()
+            if digest != wanted:
                 raise UserError(
-                    f"{path} is damaged or unfinished: its SHA-1 is {found}, but {source.name} "
+                    f"{path} is damaged or unfinished: its SHA-1 is {digest}, but {source.name} "
                     f"says {wanted}; fetch it again."
                 )
             compared += 1
@@ -49,19 +49,19 @@ def files_of(dump: str | os.PathLike) -> list[Path]:
 
 def _published(folder: Path) -> dict[str, tuple[str, Path]]:
     """{name of a file: its SHA-1, and the file that says so}."""
-    found = {}
+    published = {}
     if (status := folder / STATUS).is_file():
         jobs = files.read_json_object(status).get("jobs")
         for job in jobs.values() if isinstance(jobs, dict) else ():
             listed = job.get("files") if isinstance(job, dict) else None
             for name, about in listed.items() if isinstance(listed, dict) else ():
                 if isinstance(about, dict) and isinstance(about.get("sha1"), str):
-                    found[name] = about["sha1"], status
+                    published[name] = about["sha1"], status
     for sums in sorted(folder.glob("*sha1sums*.txt")):
         for number, line in enumerate(text_lines(sums), 1):
             digest, _, name = line.strip().partition(" ")
             name = name.strip().lstrip("*")
             if line.strip() and not (len(digest) == 40 and name):
                 raise UserError(f"{sums}, line {number}: not 'SHA-1 NAME'; fetch it again.")
-            found[name] = digest.lower(), sums
-    return found
+            published[name] = digest.lower(), sums
+    return published

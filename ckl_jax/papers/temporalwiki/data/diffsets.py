@@ -337,8 +337,8 @@ def compare_batch(work: tuple[list[Pair], Rules]) -> tuple[list[dict[str, Any]],
     pairs, rules = work
     records, counts = [], collections.Counter()
     for pair in pairs:
-        found, of_page = page_diff.compare(pair, rules)
-        records += found
+        page_records, of_page = page_diff.compare(pair, rules)
+        records += page_records
         counts.update(of_page)
     return records, counts
 
@@ -414,14 +414,14 @@ def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
-    found = files.read_json(manifest)
-    checks.require_fields(str(manifest), found, _MANIFEST, _DO)
-    if found["format"] != FORMAT:
-        raise UserError(f"{manifest} is of another version (format {found['format']}); {_DO}.")
-    parts = {name: Path(name).parts for name in found["files"]}
+    result = files.read_json(manifest)
+    checks.require_fields(str(manifest), result, _MANIFEST, _DO)
+    if result["format"] != FORMAT:
+        raise UserError(f"{manifest} is of another version (format {result['format']}); {_DO}.")
+    parts = {name: Path(name).parts for name in result["files"]}
     if strange := [n for n, of in parts.items() if "\0" in n or {"..", "/"} & {*of}]:
         raise UserError(f"{manifest}: {strange[0]!r} in 'files' is no name of a file; {_DO}.")
-    return found
+    return result
 
 
 def _write_articles(todo: Plan) -> dict[str, Any]:

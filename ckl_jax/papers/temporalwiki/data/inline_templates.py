@@ -113,8 +113,8 @@ def reader(name: str) -> Callable[[Unnamed, Named], str] | None:
 def _fill(pattern: str, unnamed: Unnamed, named: Named) -> str:
     def value(field: re.Match) -> str:
         for name in field[1].split("|"):
-            if found := _parameter(name, unnamed, named):
-                return found
+            if text := _parameter(name, unnamed, named):
+                return text
         raise KeyError(field[1])
 
     def optional(group: re.Match) -> str:

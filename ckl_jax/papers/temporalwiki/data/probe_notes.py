@@ -16,14 +16,14 @@ from ckl_jax.papers.temporalwiki.data.probe_rows import TEXTS_OF, Job
 
 def check_wikipedia(job: Job) -> None:
     """Raises `UserError` if the Wikipedia dump is of another wiki or date than the diffset's."""
-    found = read_manifest(job.diffset)["new"]
+    new_dump = read_manifest(job.diffset)["new"]
     dump = open_dump(job.wikipedia, spans=False)
-    made = found["wiki"] or wiki_of(found["name"]), found["date"]
+    made = new_dump["wiki"] or wiki_of(new_dump["name"]), new_dump["date"]
     for ours, theirs in zip((dump.wiki, dump.date), made, strict=True):
         if ours and theirs and ours != theirs:
             raise UserError(
                 f"The Wikipedia dump {job.wikipedia} is of {ours}, and the new dump of the diffset "
-                f"{job.diffset}, {found['name']}, of {theirs}; give that one as --wikipedia, or "
+                f"{job.diffset}, {new_dump['name']}, of {theirs}; give that one as --wikipedia, or "
                 "another --diffset."
             )
 

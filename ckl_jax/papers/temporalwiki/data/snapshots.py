@@ -95,11 +95,11 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
         return [_find_or_recall(place, known) for place in paths]
     dates = {date_of(path) for path in Path(paths[0]).iterdir() if path.is_file()}
     dates |= {text.partition(":")[0] for text in known}
-    found = []
+    snapshots = []
     for date in sorted(filter(None, dates)):
         with contextlib.suppress(UserError):  # one of a new date's dumps may be missing yet
-            found.append(_find_or_recall(Path(paths[0]) / date, known))
-    return found
+            snapshots.append(_find_or_recall(Path(paths[0]) / date, known))
+    return snapshots
 
 
 def _find_or_recall(path: str | os.PathLike, known: Sequence[str]) -> Snapshot:
