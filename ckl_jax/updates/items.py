@@ -313,11 +313,10 @@ def make(
             used |= {probe.text, evidence.text}
             held |= set(map(normalise, _same_wording(pair, probe, index)))
     made = [item for tag in TAGS for item in chosen[tag]]
-    fresh = {item.id for item in made}
-    again = {i.id: i for i in _still_right(earlier, made, now, before) if i.id not in fresh}
+    again = _still_right(earlier, made, now, before)
+    again.sort(key=lambda item: hash64(seed, item.id))
     room = max(0, limits["kept"] - len(chosen["kept"]))
-    made += sorted(again.values(), key=lambda item: hash64(seed, item.id))[:room]
-    return made, frozenset(held)
+    return made + again[:room], frozenset(held)
 
 
 def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
@@ -509,20 +508,24 @@ def _item(
 
 def _still_right(
     earlier: Sequence[Item], made: Sequence[Item], now: _Index, before: _Index
-) -> Iterator[Item]:
+) -> list[Item]:
     """Items of earlier updates as "kept" ones, except facts that have changed since."""
 
     def fact(item: Item, answer: str) -> frozenset[str]:  # whichever of its names is asked for
         return frozenset((item.about or item.question, normalise(answer)))
 
-    changed = {fact(item, item.old) for item in (*earlier, *made) if item.old}
-    for item in earlier:
+    def has_changed(item: Item) -> bool:
         pair = normalise(item.answer), item.about
         # No item may have been made of a change.
-        if fact(item, item.answer) not in changed and not (
+        return fact(item, item.answer) in changed or (
             pair in before.by_pair and _is_outdated(pair, before, before, now)
-        ):
-            yield dataclasses.replace(item, tag="kept", old="")
+        )
+
+    changed = {fact(item, item.old) for item in (*earlier, *made) if item.old}
+    again = {item.id: item for item in earlier if not has_changed(item)}
+    for item in made:
+        again.pop(item.id, None)
+    return [dataclasses.replace(item, tag="kept", old="") for item in again.values()]
 
 
 def without(text: str, held: frozenset[str]) -> str:
