@@ -349,8 +349,8 @@ class _Run:
                 f"{counts.known} without a sentence that is new, {counts.older} from before --since"
             )
             raise _NothingNew(
-                f"Nothing to learn in {self.settings.documents}: {counts.words} new words ({why}); "
-                "the model stays as it is."
+                f"Nothing to learn in {self.settings.documents}: {counts.words} new words of "
+                f"{_MIN_WORDS} at least ({why}); the model stays as it is."
             )
         self._say(
             f"{counts.kept:,} documents with {counts.words:,} new words, {counts.first_date} to "
