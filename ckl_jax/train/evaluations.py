@@ -242,8 +242,8 @@ def summarize(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """Scores by probe: `closed_book.summarize` of answers, `perplexity.summarize` of losses."""
     # Probes in the order of their rows; a probe may have both answers and losses.
     scores: dict[str, dict[str, float]] = {row["probe"]: {} for row in rows}
-    for found in (perplexity.summarize(rows), closed_book.summarize(rows)):
-        for probe, values in found.items():
+    for summary in (perplexity.summarize(rows), closed_book.summarize(rows)):
+        for probe, values in summary.items():
             scores[probe] |= values
     return scores
 

@@ -71,11 +71,11 @@ def ask(
         fitting = [s for s in statements if fits(s)]
         losses[name] = []
         for part in batches(fitting, lambda _: 1, _TEXTS_AT_ONCE):
-            found = scorer.token_scores(part)
-            pairs = zip(-found.values.sum(1), found.scored.sum(1), strict=True)
+            results = scorer.token_scores(part)
+            pairs = zip(-results.values.sum(1), results.scored.sum(1), strict=True)
             losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
-    found = {"answers": answers, "texts": losses, "too_long": len(items) - len(kept)}
-    return found | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
+    results = {"answers": answers, "texts": losses, "too_long": len(items) - len(kept)}
+    return results | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
 
 
 def pieces(documents: Iterable[Document], masked: bool) -> list[Statement]:
@@ -84,11 +84,11 @@ def pieces(documents: Iterable[Document], masked: bool) -> list[Statement]:
     Args:
       masked: for an encoder-decoder: only names and dates count, those of each piece at once.
     """
-    found = spread((p for d in documents for p in chunk(d.text, _PIECE_WORDS)), scores.PIECES)
+    texts = spread((p for d in documents for p in chunk(d.text, _PIECE_WORDS)), scores.PIECES)
     if not masked:
-        return [Statement(text, (), ((0, len(text)),)) for text in found]
-    finder = HeuristicFinder.fit(found)
-    named = ((text, finder.find(text)[:_SPANS]) for text in found)
+        return [Statement(text, (), ((0, len(text)),)) for text in texts]
+    finder = HeuristicFinder.fit(texts)
+    named = ((text, finder.find(text)[:_SPANS]) for text in texts)
     return [
         Statement(text, (), tuple((a, b) for a, b, _ in spans)) for text, spans in named if spans
     ]

@@ -136,7 +136,7 @@ def _relational(path: Path) -> Iterator[Question]:
 
 
 def _dated(path: Path) -> Iterator[Question]:
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     for where, _, row in read_records(path):
         place = f"{path}, {where}"
         texts = {name: row.get(name) for name in ("question", "answer")}
@@ -147,16 +147,16 @@ def _dated(path: Path) -> Iterator[Question]:
         blanked = normalize_blank(encodable(texts["question"].strip()), place)
         before, _, after = blanked.partition(BLANK)
         relation = str(row.get("relation") or "")
-        question = found.setdefault(blanked, Question(before, after, relation))
+        question = questions.setdefault(blanked, Question(before, after, relation))
         aliases = row.get("aliases") or ()
         aliases = aliases.split("|") if isinstance(aliases, str) else aliases
         if not isinstance(aliases, Sequence) or not all(isinstance(a, str) for a in aliases):
             raise UserError(f"{place}: the field 'aliases' is neither a text nor a list of texts.")
         answer = encodable(texts["answer"].strip())
         question.answers.append(_Answer(_date(row.get("date"), place), answer, tuple(aliases)))
-    if not found:
+    if not questions:
         raise UserError(f"{path} holds no facts.")
-    for question in found.values():
+    for question in questions.values():
         question.answers.sort(key=lambda answer: answer.date)
         yield question
 

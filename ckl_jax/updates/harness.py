@@ -61,7 +61,7 @@ class HarnessModel(TemplateLM):
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **_
     ) -> list[tuple[float, bool]]:
         rows = [(context + end)[-(self.max_length + 1) :] for _, context, end in requests]
-        found: list[Any] = [None] * len(rows)
+        log_likelihoods: list[Any] = [None] * len(rows)
         for indices, ids in self._batches([row[:-1] for row in rows]):
             targets = np.zeros_like(ids)
             for line, index in enumerate(indices):
@@ -71,11 +71,11 @@ class HarnessModel(TemplateLM):
                 end = len(rows[index]) - 1
                 span = slice(max(0, end - len(requests[index][2])), end)
                 total = float(scores[line, span].sum(dtype=np.float64))
-                found[index] = (total, bool(is_best[line, span].all()))
-        return found
+                log_likelihoods[index] = (total, bool(is_best[line, span].all()))
+        return log_likelihoods
 
     def loglikelihood_rolling(self, requests: Sequence[Any], **_) -> list[float]:
-        found = []
+        log_likelihoods = []
         for request in requests:
             windows = get_rolling_token_windows(
                 token_list=self.tok_encode(request.args[0], add_special_tokens=False),
@@ -84,11 +84,13 @@ class HarnessModel(TemplateLM):
                 context_len=1,
             )
             parts = [(None, *make_disjoint_window(window)) for window in windows]
-            found.append(math.fsum(total for total, _ in self._loglikelihood_tokens(parts)))
-        return found
+            log_likelihoods.append(
+                math.fsum(total for total, _ in self._loglikelihood_tokens(parts))
+            )
+        return log_likelihoods
 
     def generate_until(self, requests: Sequence[Any], **_) -> list[str]:
-        found = []
+        texts = []
         for request in requests:
             prompt, settings = request.args
             if settings.get("do_sample") or settings.get("num_beams", 1) != 1:
@@ -102,8 +104,8 @@ class HarnessModel(TemplateLM):
             until = settings.get("until") or []
             for end in [until] if isinstance(until, str) else until:
                 text = text.split(end)[0] if end else text
-            found.append(text)
-        return found
+            texts.append(text)
+        return texts
 
     def _batches(self, rows: Sequence[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
         """(places, [B, T] int32) of rows of a like length, longest first; few shapes."""
@@ -177,7 +179,7 @@ def run_tasks(
       tasks, include_path: see `check`.
       limit: items of each task, at most.
     """
-    found = lm_eval.simple_evaluate(
+    evaluation = lm_eval.simple_evaluate(
         HarnessModel(model, params),
         tasks=list(tasks),
         task_manager=_manager(tuple(tasks), include_path),
@@ -186,14 +188,14 @@ def run_tasks(
         log_samples=False,
     )
     results: Results = {}
-    for task, metrics in found["results"].items():
+    for task, metrics in evaluation["results"].items():
         for name, value in metrics.items():
             metric, _, _ = name.partition(",")
             if metric.endswith(("_stderr", "sample_len")) or not isinstance(value, int | float):
                 continue
             error = metrics.get(name.replace(metric, f"{metric}_stderr", 1))
             error = error if isinstance(error, int | float) else None
-            items = found["n-samples"].get(task, {}).get("effective")
+            items = evaluation["n-samples"].get(task, {}).get("effective")
             if items is not None:  # else a group's mean
                 results.setdefault(task, {})[metric] = [float(value), error, items]
     return results

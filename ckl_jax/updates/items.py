@@ -221,9 +221,9 @@ class _Index:
 
 def _places(text: str, finder: HeuristicFinder, inside: Set[str]) -> list[tuple[int, int, bool]]:
     """Where names and dates stand in a sentence, in order, and whether each is a date."""
-    found = finder.find(text)
-    dates = {(start, end) for start, end, label in found if label == "DATE"}
-    wholes = {_whole(text, start, end, inside) for start, end, label in found if label != "DATE"}
+    spans = finder.find(text)
+    dates = {(start, end) for start, end, label in spans if label == "DATE"}
+    wholes = {_whole(text, start, end, inside) for start, end, label in spans if label != "DATE"}
     names = {w for w in wholes if w and all(w[1] <= a or b <= w[0] for a, b in dates)}
     # A name within a longer one is a title's: "Holt" of "Amazon President Holt".
     names = {w for w in names if not any(w[0] <= a and b <= w[1] for a, b in names - {w})}
@@ -298,13 +298,13 @@ def make(
             # A fact makes an item one way round.
             if frozenset(pair) in seen:
                 continue
-            found = _two_wordings(pair, index, used)
-            if found is None or (not is_new and _may_have_changed(pair, before, now)):
+            sentences = _two_wordings(pair, index, used)
+            if sentences is None or (not is_new and _may_have_changed(pair, before, now)):
                 continue
             tag, old_answer = _tag(pair, index, before)
             if not tag or len(chosen[tag]) >= limits[tag]:
                 continue
-            probe, evidence = found
+            probe, evidence = sentences
             item = _item(pair, probe, evidence, tag, old_answer, (now, before), seed)
             if item is None:
                 continue
@@ -347,9 +347,9 @@ def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
 
 
 def _some(documents: Iterable[Document]) -> list[Document]:
-    found = spread(documents, _DOCUMENTS)
-    words = sum(len(document.text.split()) for document in found)
-    return found[:: max(1, -(-words // _TEXT_WORDS))]
+    sample = spread(documents, _DOCUMENTS)
+    words = sum(len(document.text.split()) for document in sample)
+    return sample[:: max(1, -(-words // _TEXT_WORDS))]
 
 
 def _two_wordings(pair: Pair, index: _Index, used: set[str]) -> tuple[_Sentence, _Sentence] | None:
@@ -415,9 +415,9 @@ def _is_the_same(a: str, b: str) -> bool:
 
 def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
     """The key of the answer that old text gives in the words of the new sentence, or ""."""
-    found = _other_answers(pair, now, before)
+    answers = _other_answers(pair, now, before)
     # Neither in old nor in new text: what differs between them may have changed.
-    return "" if not found or _has_several(pair, now, (now, before)) else max(found)[1]
+    return "" if not answers or _has_several(pair, now, (now, before)) else max(answers)[1]
 
 
 def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
@@ -441,7 +441,7 @@ def _has_several(pair: Pair, index: _Index, read: Iterable[_Index]) -> bool:
 def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, str]]:
     """(day, key) of each other answer that `read` gives in the words of a fact of `index`."""
     answer, about = pair
-    found: list[tuple[str, str]] = []
+    answers: list[tuple[str, str]] = []
     there = read.by_name.get(about, ())
     for sentence in index.by_pair[pair] if len(there) <= _COMMON else ():
         frame, is_date = sentence.frame(*pair), answer in sentence.is_date
@@ -456,8 +456,8 @@ def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, s
                 same = same and sentence.beside(answer) == other.beside(key)
                 # What both name beside the two is no other answer.
                 if same and key not in {k for _, _, k in sentence.spans}:
-                    found.append((other.date, key))
-    return found
+                    answers.append((other.date, key))
+    return answers
 
 
 def _item(

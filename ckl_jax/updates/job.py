@@ -298,12 +298,12 @@ class _Run:
 
     def _record(self) -> dict[str, Any]:
         """The settings on which the result of an update depends, beside its text."""
-        found = dataclasses.asdict(self.settings)
+        record = dataclasses.asdict(self.settings)
         for name in ("documents", "facts", "decisions"):
-            found[name] = found[name] and str(Path(found[name]).absolute())
-        found |= {name: list(found[name]) for name in ("harness", "bindings")}
+            record[name] = record[name] and str(Path(record[name]).absolute())
+        record |= {name: list(record[name]) for name in ("harness", "bindings")}
         questions = hash64(*map(repr, self.facts))
-        return found | {"questions": questions, "base": self.base, "ckl_jax": __version__}
+        return record | {"questions": questions, "base": self.base, "ckl_jax": __version__}
 
     def _claim(self) -> None:
         wanted = self._record()
@@ -340,8 +340,8 @@ class _Run:
                     self._progress(i, 0, "documents read")
                 yield document
 
-        found = new_text.select(read(), known, self.settings.since, today, counts)
-        new_text.write_documents(found, self.folder / "all.jsonl", self.folder / "old.jsonl")
+        documents = new_text.select(read(), known, self.settings.since, today, counts)
+        new_text.write_documents(documents, self.folder / "all.jsonl", self.folder / "old.jsonl")
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
         if counts.words < _MIN_WORDS:
             why = (
@@ -432,11 +432,11 @@ class _Run:
         write("replay.jsonl", spread(self._older(), training.REPLAYED))
         write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, made))
-        found = self._overlap(made)
+        overlap = self._overlap(made)
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
         tags = ", ".join(f"{n} {tag}" for tag, n in counts.items())
-        self._say(f"Questions: {tags}; {found['exact']} stand word by word in the training text.")
-        files.write_json(self.folder / "overlap.json", found)
+        self._say(f"Questions: {tags}; {overlap['exact']} stand word by word in the training text.")
+        files.write_json(self.folder / "overlap.json", overlap)
 
     def _since(self, counts: Mapping[str, Any]) -> str:
         """The first day from which an answer counts as new."""
@@ -453,8 +453,8 @@ class _Run:
             return {"items": 0, "exact": 0, "near": []}
         trained = (self.folder / f"{name}.jsonl" for name in ("new", "replay"))
         texts = (document.text for file in trained for document in new_text.read(file))
-        found = measure({"items": probes}, {"trained": texts})["items"]["trained"]
-        return {"items": found.items, "exact": found.exact, "near": found.near}
+        overlap = measure({"items": probes}, {"trained": texts})["items"]["trained"]
+        return {"items": overlap.items, "exact": overlap.exact, "near": overlap.near}
 
     # --- models
 
@@ -465,8 +465,8 @@ class _Run:
             "new": evidence.pieces(new_text.read(self.folder / "held_out.jsonl"), self.masked),
             "old": evidence.pieces(self._older_held_out(), self.masked),
         }
-        found = evidence.ask(model, read_items(self.folder), texts, self._progress, self.tasks)
-        files.write_json(self.folder / f"{name}.json", found)
+        results = evidence.ask(model, read_items(self.folder), texts, self._progress, self.tasks)
+        files.write_json(self.folder / f"{name}.json", results)
 
     def _older_held_out(self) -> Iterator[Document]:
         """Held-out text of earlier updates and from before --since, on which none has trained."""
@@ -523,16 +523,16 @@ class _Run:
     def _judge(self) -> None:
         from ckl_jax.updates import report
 
-        found = ledger(self.folder)
-        files.write_jsonl(self.folder / "ledger.jsonl", found)
-        verdict = self.gate.judge(_scores(self.folder, found))
+        rows = ledger(self.folder)
+        files.write_jsonl(self.folder / "ledger.jsonl", rows)
+        verdict = self.gate.judge(_scores(self.folder, rows))
         verdict["seconds"] = {k: round(v, 1) for k, v in self._seconds.items()}
         before, after = (
             records.read(self.folder, f"{n}.json").get("tasks", {}) for n in ("before", "after")
         )
         if shared := {name: [before[name], x] for name, x in after.items() if name in before}:
             verdict["tasks"] = shared
-        report.write_report(self.folder, verdict, found, self.registry)
+        report.write_report(self.folder, verdict, rows, self.registry)
         self.registry.finish(self.folder, verdict)
 
     def _ship(self) -> int:
@@ -548,8 +548,8 @@ class _Run:
                 self._say(f"--on-ship ended with exit code {code}.")
         report.write_history(self.registry)
         self.registry.clean(self.settings.keep)
-        found = records.read_rows(self.folder, "ledger.jsonl")
-        states = collections.Counter(row["state"] for row in found)
+        rows = records.read_rows(self.folder, "ledger.jsonl")
+        states = collections.Counter(row["state"] for row in rows)
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
         summary = ", ".join(f"{states[s]} {s}" for s in report.STATES if states[s])
         self._say(f"Facts: {summary or 'none could be made into questions'}.")
@@ -572,7 +572,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
     first, second = (np.array([a["answers"][i.id] for i in probed], int) for a in (was, now))
     has_old = np.array([bool(i.old) for i in probed], bool)
     old_before, old_after = has_old & (first == 1), has_old & (second == 1)
-    found = states(second == 0, old_after, first == 0, old_before)
+    indices = states(second == 0, old_after, first == 0, old_before)
     return [
         {
             **dataclasses.asdict(item),
@@ -581,7 +581,7 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
             "after": item.candidates[b],
             "state": STATES[s],
         }
-        for item, a, b, s in zip(probed, first, second, found, strict=True)
+        for item, a, b, s in zip(probed, first, second, indices, strict=True)
     ]
 
 

@@ -99,13 +99,13 @@ def _saved(path: Path) -> np.ndarray:
         raise UserError(f"There is no {path}, which says what was learned; restore it.")
     try:
         with os_errors(path, "read"):
-            found = np.load(path, mmap_mode="r", allow_pickle=False)  # no larger than the file
+            hashes = np.load(path, mmap_mode="r", allow_pickle=False)  # no larger than the file
     except (ValueError, EOFError, OverflowError, zipfile.BadZipFile) as e:
         raise UserError(f"{path} is damaged ({e}); restore it.") from e
-    is_array = isinstance(found, np.ndarray) and found.dtype == np.int64 and found.ndim == 1
-    if not is_array or (found[1:] <= found[:-1]).any():
+    is_array = isinstance(hashes, np.ndarray) and hashes.dtype == np.int64 and hashes.ndim == 1
+    if not is_array or (hashes[1:] <= hashes[:-1]).any():
         raise UserError(f"{path} does not hold the sentences of an update; restore it.")
-    return np.array(found)  # which can grow
+    return np.array(hashes)  # which can grow
 
 
 def select(

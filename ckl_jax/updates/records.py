@@ -34,19 +34,21 @@ _DO = "restore the file, or remove the update's folder"
 
 def read(folder: Path, name: str) -> dict[str, Any]:
     """A JSON file of a registry; raises `UserError` if it is damaged."""
-    found = files.read_json_object(folder / name)
-    checks.require_fields(str(folder / name), found, _FIELDS[name], _DO)
-    checks.refuse_newer(str(folder / name), found.get("ckl_jax"))
+    record = files.read_json_object(folder / name)
+    checks.require_fields(str(folder / name), record, _FIELDS[name], _DO)
+    checks.refuse_newer(str(folder / name), record.get("ckl_jax"))
     if name == "registry.json":
-        checks.require_text(**{f"model of {folder / name}": found["model"]})
+        checks.require_text(**{f"model of {folder / name}": record["model"]})
     if name == "verdict.json":
-        checks.require_choice(gate.EXIT_CODES, **{f"verdict of {folder / name}": found["verdict"]})
+        checks.require_choice(gate.EXIT_CODES, **{f"verdict of {folder / name}": record["verdict"]})
     if name == "documents.json":
         for day in ("first_date", "last_date"):
             where = f"{day} of {folder / name}"
-            if found[day] and check_day(found[day], where) >= "9999":
-                raise UserError(f"{where} is {found[day]!r}, which is no day of a document; {_DO}.")
-    return found
+            if record[day] and check_day(record[day], where) >= "9999":
+                raise UserError(
+                    f"{where} is {record[day]!r}, which is no day of a document; {_DO}."
+                )
+    return record
 
 
 def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -97,16 +97,16 @@ class Registry:
           UserError: one is a link, which may lead to files of others, or is not of an update.
         """
         root = self.root / "updates"
-        found = sorted(p for p in root.glob("*") if _NAME.fullmatch(p.name))
-        for path in (root, *found):
+        folders = sorted(p for p in root.glob("*") if _NAME.fullmatch(p.name))
+        for path in (root, *folders):
             if path.is_symlink():
                 raise UserError(f"{path} is a link; put the folder that it leads to in its place.")
-        for path in found:
+        for path in folders:
             # An update writes this file first.
             held = [path.name] if path.is_file() else os.listdir(path)
             if not (path / "update.json").is_file() and any(n[0] != "." for n in held):
                 raise UserError(f"{path} is not of an update of {self.root}; move it elsewhere.")
-        return found
+        return folders
 
     def begin(self) -> Path:
         """The folder of the unfinished update, or of a new one."""
@@ -149,11 +149,11 @@ class Registry:
 
     def learned(self) -> list[Path]:
         """The finished updates that the current model has learned, in order: its line of bases."""
-        found, name = [], self.current
+        folders, name = [], self.current
         while name is not None and (folder := self.root / "updates" / name) in self.updates():
-            found.append(folder)
+            folders.append(folder)
             name = self._base(folder)
-        return found[::-1]
+        return folders[::-1]
 
     def _base(self, folder: Path) -> str | None:
         """The update that one began with, an earlier one; None is the original model."""

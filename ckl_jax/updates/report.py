@@ -36,20 +36,20 @@ def write_report(
     counts = read(folder, "documents.json")
     overlap = read(folder, "overlap.json")
     record = read(folder, "update.json")
-    found = verdict["scores"]
+    estimates = verdict["scores"]
     lead = [
         f"{_HEADLINES[verdict['verdict']]} {'; '.join(verdict['reasons'])}.",
-        _says(found),
+        _says(estimates),
         f"Update {folder.name} of {Path(registry.model).name}, by {record['method']}, on "
         f"{count(counts['kept'], 'document')} with {counts['words']:,} new words, "
         f"{counts['first_date']} to {counts['last_date']}.",
         _asked(rows),
     ]
-    spans = {n: f"{decimals(s['low'])} to {decimals(s['high'])}" for n, s in found.items()}
+    spans = {n: f"{decimals(s['low'])} to {decimals(s['high'])}" for n, s in estimates.items()}
     scored = [
-        [name, decimals(found[name]["value"]), spans[name], found[name]["n"], text]
+        [name, decimals(estimates[name]["value"]), spans[name], estimates[name]["n"], text]
         for name, text in scores.SCORES.items()
-        if name in found
+        if name in estimates
     ]
     kinds = [
         [tag, *(sum(r["tag"] == tag and r["state"] == s for r in rows) for s in STATES)]
@@ -109,11 +109,11 @@ def _error(result: Sequence[float | None]) -> str:
     return decimals(value) + ("" if error is None else f" ± {1.96 * error:.3f}")
 
 
-def _says(found: Mapping[str, Mapping[str, float]]) -> str:
+def _says(estimates: Mapping[str, Mapping[str, float]]) -> str:
     said = []
     for tag in TAGS:
-        if after := found.get(tag):
-            change = found.get("kept_loss" if tag == "kept" else f"{tag}_gain", {"value": 0.0})
+        if after := estimates.get(tag):
+            change = estimates.get("kept_loss" if tag == "kept" else f"{tag}_gain", {"value": 0.0})
             before = after["value"] + change["value"] * (1 if tag == "kept" else -1)
             said.append(
                 f"of {after['n']} {tag} facts it answers {after['value']:.0%}, "
@@ -129,8 +129,8 @@ def write_history(registry: Registry) -> Path:
     headers = ["update", "begun", "method", "from", "verdict", *scores.SCORES]
     rows = []
     for h in history:
-        found, base = map(h["scores"].get, scores.SCORES), h["base"] or "the first model"
-        values = [decimals(score["value"]) if score else "" for score in found]
+        estimates, base = map(h["scores"].get, scores.SCORES), h["base"] or "the first model"
+        values = [decimals(score["value"]) if score else "" for score in estimates]
         rows.append([h["name"], h["date"], h["method"], base, h["verdict"], *values])
     notes = [f"Current: {registry.current or 'the first model'}."]
     sections = [
@@ -145,15 +145,15 @@ def write_history(registry: Registry) -> Path:
 
 def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:
     """Facts answered right after each update, by the month of the fact."""
-    found: dict[str, dict[str, list[bool]]] = {}
+    by_month: dict[str, dict[str, list[bool]]] = {}
     for h in history:
         for row in read_rows(registry.root / "updates" / h["name"], "ledger.jsonl"):
-            months = found.setdefault(row["date"][:7] or "no date", {})
+            months = by_month.setdefault(row["date"][:7] or "no date", {})
             months.setdefault(h["name"], []).append(row["after"] == row["candidates"][0])
     names = [h["name"] for h in history]
     rows = [
         [month, *(_share(by_update.get(name)) for name in names)]
-        for month, by_update in sorted(found.items())
+        for month, by_update in sorted(by_month.items())
     ]
     title = "Facts answered right, by their month"
     note = "A column is a model; its facts of earlier months are what it was to keep."

@@ -64,26 +64,26 @@ def scores(
       old: [2, N] whether with the old answer.
       texts: {"new" or "old": [2, pieces, 2] nats and tokens before and after}.
     """
-    found: dict[str, Score] = {}
+    estimates: dict[str, Score] = {}
     gains, drawn = {}, {}
     for i, tag in enumerate(dict.fromkeys(tags)):
         mine = np.array([t == tag for t in tags])
         was, now = (row[mine].astype(float) for row in right)
-        found[tag] = _mean(now)
+        estimates[tag] = _mean(now)
         gains[tag] = now - was
         drawn[tag] = statistics.bootstrap_means(gains[tag][None], seed=i)[0]
         if tag == "kept":
-            found["kept_loss"] = _mean(was - now)
+            estimates["kept_loss"] = _mean(was - now)
         else:
-            found[f"{tag}_gain"] = _mean(gains[tag])
+            estimates[f"{tag}_gain"] = _mean(gains[tag])
         if tag == "changed":
-            found["stale"] = _mean(old[1][mine].astype(float))
+            estimates["stale"] = _mean(old[1][mine].astype(float))
     if "kept" in gains and len(gains) > 1:
-        found["fuar"] = _fuar(gains, drawn)
+        estimates["fuar"] = _fuar(gains, drawn)
     for name, losses in texts.items():
         if losses.shape[1]:
-            found[f"{name}_text"] = _ratio(losses)
-    return {name: found[name] for name in SCORES if name in found}
+            estimates[f"{name}_text"] = _ratio(losses)
+    return {name: estimates[name] for name in SCORES if name in estimates}
 
 
 def _mean(values: np.ndarray) -> Score:

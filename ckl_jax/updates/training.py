@@ -140,8 +140,8 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
     def rows() -> Iterator[dict[str, list[int]]]:
         finder = HeuristicFinder.fit(d.text for d in read(path))
         documents = (d for d in read(path) if not has_sentinel(d.text))
-        found = masked_rows(documents, finder, length // 2, parts=_PARTS)
-        yield from encoded(((r["input"], r["output"]) for r in found), vocabulary, lengths)
+        examples = masked_rows(documents, finder, length // 2, parts=_PARTS)
+        yield from encoded(((r["input"], r["output"]) for r in examples), vocabulary, lengths)
 
     features = row_features(tuple(lengths), packed=True)
     make_task(out / name, meta, pack(rows(), lengths), vocabulary, features=features, replace=True)

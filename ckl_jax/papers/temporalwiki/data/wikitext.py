@@ -186,12 +186,12 @@ class Extractor:
 
     def _shown_unread(self, text: str, begin: int, end: int) -> str | None:
         """What the template in `text[begin:end]` shows if it is not read, else None."""
-        if not (found := _NAME.match(text, begin, end + 2)):
+        if not (match := _NAME.match(text, begin, end + 2)):
             return None
-        name = found[1].lower().replace("_", " ")
+        name = match[1].lower().replace("_", " ")
         if name in self._templates or inline_templates.reader(name):
             return None
-        is_sign = found.end() == end and inline_templates.sign(name) is not None
+        is_sign = match.end() == end and inline_templates.sign(name) is not None
         return None if is_sign else _unread(name)
 
     # Each reader takes the token that opens a construct and the iterator behind it, reads to the
