@@ -71,8 +71,8 @@ def ask(
         fitting = [s for s in statements if fits(s)]
         losses[name] = []
         for part in batches(fitting, lambda _: 1, _TEXTS_AT_ONCE):
-            results = scorer.token_scores(part)
-            pairs = zip(-results.values.sum(1), results.scored.sum(1), strict=True)
+            part_scores = scorer.token_scores(part)
+            pairs = zip(-part_scores.values.sum(1), part_scores.scored.sum(1), strict=True)
             losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
     results = {"answers": answers, "texts": losses, "too_long": len(items) - len(kept)}
     return results | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
