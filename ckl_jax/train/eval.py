@@ -65,7 +65,7 @@ def evaluate(
       UserError: something in the configuration or the files does not fit, or `output_dir` holds
         files of others.
     """
-    makers = chosen(probes, held_out, *evaluations)
+    makers = chosen(probes, evaluations, held_out)
     if not makers:
         raise UserError(
             "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or give "

@@ -29,13 +29,19 @@ MakeEvaluation = Callable[[BaseTransformerModel, Partitioner], Evaluation]
 
 
 def chosen(
-    probes: MakeEvaluation | None, *evaluations: MakeEvaluation | None
+    probes: MakeEvaluation | None,
+    evaluations: Sequence[MakeEvaluation],
+    held_out: MakeEvaluation | None = None,
 ) -> tuple[MakeEvaluation, ...]:
-    """The evaluations that have something to evaluate, `probes` first.
+    """The evaluations that have something to evaluate, `probes` and `held_out` first.
 
     Raises:
       UserError: one is none, PROBES is not in a folder, or two have one name.
     """
+    if not isinstance(evaluations, list | tuple):
+        raise UserError(
+            f"evaluations is {evaluations!r}; give a list, such as (@held_out.Perplexity(),)."
+        )
     for setting, given in (("PROBES", probes), *(("One of evaluations", e) for e in evaluations)):
         # Without its parentheses in gin, a record is a class.
         if given is not None and (isinstance(given, type) or not callable(given)):
@@ -45,7 +51,9 @@ def chosen(
     if hasattr(probes, "data_dir"):
         checks.require_text(PROBE_DIR=probes.data_dir)
     # An evaluation may have nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
-    every = [e for e in (probes, *evaluations) if e is not None and getattr(e, "names", True)]
+    every = [
+        e for e in (probes, held_out, *evaluations) if e is not None and getattr(e, "names", True)
+    ]
     splits = [split for e in every for split in _splits(e) or ()]
     if twice := [split for split in splits if splits.count(split) > 1]:
         raise UserError(f"Two evaluations are of {twice[0]!r}; leave one out of evaluations.")

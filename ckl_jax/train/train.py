@@ -127,7 +127,7 @@ def train(
     compile_cache.keep_freed_memory()
     _check_reports(eval_period, log_period, profile_steps, progress, metric_services)
     restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
-    evaluations = chosen(probes, *evaluations)
+    evaluations = chosen(probes, evaluations)
     run = prepare(
         model=model,
         dataset=train_dataset_cfg,
@@ -377,7 +377,7 @@ def for_prepare(arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = _with_defaults(arguments)
     given["dataset"] = given["train_dataset_cfg"]
     given["partitioner"] = given["partitioner"] or Partitioner()
-    given["evaluations"] = chosen(given["probes"], *given["evaluations"])
+    given["evaluations"] = chosen(given["probes"], given["evaluations"])
     return {name: given[name] for name in inspect.signature(prepare).parameters}
 
 

@@ -224,11 +224,13 @@ def test_an_evaluation_that_returns_no_scores_is_named(returned):
 
 def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
     one = FactProbes(files=("a.csv",))
-    assert chosen(None, one, FactProbes()) == (one,)
+    assert chosen(None, [one, FactProbes()]) == (one,)
     with pytest.raises(UserError, match="One of evaluations is <class .*FactProbes.*give a record"):
-        chosen(None, FactProbes)
+        chosen(None, [FactProbes])
     with pytest.raises(UserError, match="Two evaluations are of 'inference_eval/a'; leave one out"):
-        chosen(one, one)
+        chosen(one, (one,))
+    with pytest.raises(UserError, match="evaluations is FactProbes.*give a list, such as"):
+        chosen(None, one)
 
 
 def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
