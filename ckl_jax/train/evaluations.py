@@ -48,6 +48,8 @@ def chosen(
             raise UserError(
                 f"{setting} is {given!r}; give a record such as @closed_book.ClosedBook(), or None."
             )
+        if isinstance(getattr(given, "names", ()), str):
+            raise UserError(f"names of {given!r} is a text; give a list, such as ('my_loss',).")
     if hasattr(probes, "data_dir"):
         checks.require_text(PROBE_DIR=probes.data_dir)
     # An evaluation may have nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
@@ -76,7 +78,7 @@ class Evaluations:
         model: BaseTransformerModel,
         partitioner: Partitioner,
     ):
-        self._evaluations = [(make(model, partitioner), _has_rows(make)) for make in makers]
+        self._evaluations = [(_made(make, model, partitioner), _has_rows(make)) for make in makers]
         self.probes = tuple(name for make in makers if _has_rows(make) for name in make.names)
 
     def __bool__(self) -> bool:
@@ -109,10 +111,20 @@ class Evaluations:
 
     def _add(self, scores: dict[str, float], split: str, values: Mapping[str, float]) -> None:
         both = sorted(scores.keys() & values.keys())
-        if both or split in [f"inference_eval/{probe}" for probe in self.probes]:
+        if both or split in ["train", *(f"inference_eval/{probe}" for probe in self.probes)]:
             what = "/".join([split, *both[:1]])
-            raise UserError(f"Two evaluations give {what}; let one use a name of its own.")
+            raise UserError(f"An evaluation gives {what}, which there is; let it use another name.")
         scores |= values
+
+
+def _made(make: MakeEvaluation, model: BaseTransformerModel, partitioner: Partitioner) -> Any:
+    evaluation = make(model, partitioner)
+    if not callable(evaluation):
+        raise UserError(
+            f"{make!r} of evaluations returned {evaluation!r} for a model; let it return a "
+            "function of (parameters, step, whether it is the last)."
+        )
+    return evaluation
 
 
 def _splits(make: MakeEvaluation) -> Sequence[str] | None:
@@ -176,6 +188,9 @@ def _check_scores(evaluation: Evaluation, scores: Any) -> None:
     is_nested = isinstance(scores, Mapping) and all(
         isinstance(split, str) and isinstance(values, Mapping) for split, values in scores.items()
     )
+    for split in scores if is_nested else ():
+        if not split or Path(split).is_absolute() or ".." in Path(split).parts:
+            raise UserError(f"An evaluation has the split {split!r}; give a name such as 'mine/a'.")
     if not is_nested or not all(_is_number(x) for v in scores.values() for x in v.values()):
         name = getattr(evaluation, "__qualname__", type(evaluation).__qualname__)
         raise UserError(

@@ -247,8 +247,8 @@ def test_optimizer_state_follows_from_the_trainable_count(name, arch):
 
     own, state = size(wrap(optax.identity()), trainable), size(wrap(tx), trainable)
     assert own in (0, count(trainable), 2 * count(trainable))  # EMA's average; EWC's F and anchor
-    if method.tx:  # RecAdam: two moments and the anchor
-        assert 3 * count(trainable) <= state <= 3 * count(trainable) + 4
+    if method.tx:  # copies of what trains, as RecAdam's two moments and anchor, and some counts
+        assert state % count(trainable) <= 4
     else:
         # Of a leaf that is not factored Adafactor has three placeholders of one number, too.
         assert state - own <= count(trainable) + 3 * len(flatten(trainable)) + 1

@@ -8,6 +8,7 @@ import sys
 import time
 import types
 from pathlib import Path
+from unittest.mock import Mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -231,6 +232,15 @@ def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
         chosen(one, (one,))
     with pytest.raises(UserError, match="evaluations is FactProbes.*give a list, such as"):
         chosen(None, one)
+    with pytest.raises(UserError, match="names of .* is a text; give a list"):
+        chosen(None, [Mock(names="p")])
+    with pytest.raises(UserError, match="of evaluations returned None for a model; let it return"):
+        Evaluations([lambda *_: None], None, None)
+    for split in ("../up", "/up", ""):
+        with pytest.raises(UserError, match="has the split"):
+            Evaluations([lambda *_, s=split: lambda *_: {s: {}}], None, None)(
+                {}, {"step": 0}, last=True
+            )
 
 
 def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
@@ -248,9 +258,9 @@ def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
     rows, found = evaluations(5, {"run": "r", "step": 3}, last=True)
     assert rows == [{"run": "r", "step": 3, "probe": "p", "item": 5, "last": True}]
     assert found == scores
-    for other in ({"a": {"y": 0.0}}, {"inference_eval/p": {"em": 0.0}}):
+    for other in ({"a": {"y": 0.0}}, {"inference_eval/p": {"em": 0.0}}, {"train": {"loss": 0.0}}):
         twice = [make_probe, *(lambda *_, s=s: lambda *_: s for s in (scores, other))]
-        with pytest.raises(UserError, match="Two evaluations give (a/y|inference_eval/p); let one"):
+        with pytest.raises(UserError, match="gives (a/y|inference_eval/p|train), which there is"):
             Evaluations(twice, None, None)(5, {"run": "r", "step": 3}, last=True)
 
 
