@@ -199,7 +199,9 @@ class ProgressBar:
 
         class Bar(progress.Progress):
             def get_renderables(self) -> Iterator[Any]:
-                if not transient or bar._clock() - bar._last_update < _QUIET_SECONDS:
+                is_new = bar._clock() - bar._last_update < _QUIET_SECONDS
+                is_done = bar.step == bar.total  # what runs next has not said so yet
+                if not transient or (is_new and not is_done):
                     yield from super().get_renderables()
 
         self._bar = Bar(

@@ -290,7 +290,10 @@ def _make_beside_a_demo(kind: Kind, folder: Path, settings: Mapping[str, Any], c
     if command == kind.command:
         # All: a tiny one has fewer by default.
         return make_again(kind, folder, settings, f"{command} --methods all")
-    return make_again(kind, f"{folder}-tables", settings, command)
+    tables = Path(f"{folder}-tables")
+    if (tables / f"{command.split()[-1].replace('/', '-')}.json").exists():
+        return f"it is in {tables}, which is a folder of its own for `ckl claims`"
+    return make_again(kind, tables, settings, command)
 
 
 OF_EXPERIMENTS = Kind(

@@ -268,6 +268,11 @@ def test_the_size_of_a_demo_is_that_of_the_experiments_that_it_lacks(tmp_path, c
     assert (
         f"`ckl demo --methods all --seed 0 --size medium --gin.EPOCHS=1 --out {tmp_path}`" in told
     )
+    tables = tmp_path.with_name(f"{tmp_path.name}-tables")
+    tables.mkdir()
+    write_json(tables / "ckl-table3.json", {})
+    assert main(["claims", str(tmp_path), "--samples", "100"]) == 0
+    assert f"it is in {tables}, which is a folder of its own" in capsys.readouterr().out
 
 
 def test_bad_folders(demos, tmp_path, capsys):
