@@ -56,11 +56,6 @@ class FactProbes:
         """The names of the probes; () is none."""
         return tuple(Path(file).stem for file in self.files)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits of the metrics."""
-        return tuple(f"inference_eval/{name}" for name in self.names)
-
     def __call__(self, model: DecoderOnlyModel, partitioner: Partitioner) -> "FactEvaluator":
         """The facts of this record on one model, an evaluation of `train.train.train`."""
         partitioner.check_batch_size(self.batch_size, "FACT_BATCH_SIZE")

@@ -52,11 +52,6 @@ class ProbeLengths:
         """The names of the probes; () is none."""
         return tuple(self.records)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits of the metrics."""
-        return tuple(f"inference_eval/{name}" for name in self.names)
-
     def check_lengths(self) -> None:
         """Raises `UserError` for a length that is not a positive integer or belongs to no probe."""
         known = (*self.published, *self.records)

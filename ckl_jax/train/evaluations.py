@@ -129,6 +129,8 @@ def _made(make: MakeEvaluation, model: BaseTransformerModel, partitioner: Partit
 
 def _splits(make: MakeEvaluation) -> Sequence[str] | None:
     """The splits that an evaluation has scores of; None if it does not say."""
+    if _has_rows(make):
+        return [f"inference_eval/{probe}" for probe in make.names]
     return getattr(make, "splits", getattr(make, "names", None))
 
 

@@ -35,6 +35,8 @@ _LIST, _LESS = "\0", "\1"
 _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE)
 _LIST_MARKUP = ("*", "#", ":", ";")
 _SWITCHES = re.compile(r"__[A-Z]+__")
+# `re` looks for a literal beginning first, which is much faster. So only names of tags are without
+# case, not their "<", and headings begin with the end of the line before.
 _EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
@@ -46,7 +48,6 @@ _HEADING = re.compile(r"\n(==(?!=).*?==[ \t]*)$", re.MULTILINE)
 _PAIRS = (("{{", "}}"), ("<!--", "-->"), ("<ref", "</ref"))
 _TABLE_START = re.compile(r"^[ \t:]*\{\|", re.MULTILINE)
 _TABLE_END = re.compile(r"^[ \t]*\|\}(?!\})", re.MULTILINE)
-# Only names are without case, not "<": `re` looks for a literal beginning first, which is faster.
 _SELF_CLOSED_REF = re.compile(r"<(?i:ref)\b[^<>]*/>")
 _DISAMBIGUATION = re.compile(
     r"\{\{\s*(?:(?:[\w -]+ )?disambig(?:uation)?(?: page| cleanup)?|dab|hndis|geodis|"
