@@ -229,7 +229,7 @@ def dumps(
 def snapshots(
     *,
     documents: str,
-    facts: Files,
+    facts: Files = (),
     out: str,
     dates: Names = (),
     complete: bool = False,
@@ -244,7 +244,8 @@ def snapshots(
     Args:
       documents: File or folder: JSON lines, CSV, Parquet, text or Markdown. Of each document the
         newest version up to a date counts; one with an empty text is gone.
-      facts: JSONL(.gz) or CSV of dated facts.
+      facts: JSONL(.gz) or CSV of dated facts; by default there are none, and studies measure text
+        alone.
       out: Folder to write, for `ckl temporalwiki --snapshots OUT/YYYYMMDD ...`.
       dates: Dates of the snapshots, YYYY-MM-DD, separated by commas; by default all dates of
         documents.
@@ -259,11 +260,12 @@ def snapshots(
 
     for date in dates:
         check_day(date, "--dates")
-    stated = list(read_dated_facts(facts))
+    stated = list(read_dated_facts(facts)) if facts else []
     fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
     texts = read_place(documents, fields)
     # Later dates of the same text may come to those that are there, other text may not.
-    command = f"ckl data snapshots --documents {documents} --facts {' '.join(facts)}"
+    named = ["--facts", *facts] if facts else []
+    command = " ".join(["ckl data snapshots --documents", documents, *named])
     with claimed_folder(out, command, overwrite), counting() as progress:
         more = {"complete": complete, "replace": overwrite, "progress": progress}
         manifest = write_snapshots(texts, stated, out, dates, **more)

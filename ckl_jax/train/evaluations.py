@@ -191,9 +191,10 @@ def _check_scores(evaluation: Evaluation, scores: Any) -> None:
         isinstance(split, str) and isinstance(values, Mapping) for split, values in scores.items()
     )
     for split in scores if is_nested else ():
-        if not split or Path(split).is_absolute() or ".." in Path(split).parts:
+        if not Path(split).parts or Path(split).is_absolute() or ".." in Path(split).parts:
             raise UserError(f"An evaluation has the split {split!r}; give a name such as 'mine/a'.")
-    if not is_nested or not all(_is_number(x) for v in scores.values() for x in v.values()):
+    numbers = [pair for values in scores.values() for pair in values.items()] if is_nested else []
+    if not is_nested or not all(isinstance(name, str) and _is_number(x) for name, x in numbers):
         name = getattr(evaluation, "__qualname__", type(evaluation).__qualname__)
         raise UserError(
             f"The evaluation {name} of {evaluation.__module__} returned {str(scores)[:80]}; let it "

@@ -213,7 +213,15 @@ def test_counts_go_to_stderr_and_in_a_terminal_they_go_when_work_is_done(monkeyp
 
 
 @pytest.mark.parametrize(
-    "returned", [0.5, iter([{"probe": "p"}]), None, {"split": 0.5}, {"split": {"a": "0.5"}}]
+    "returned",
+    [
+        0.5,
+        iter([{"probe": "p"}]),
+        None,
+        {"split": 0.5},
+        {"split": {"a": "0.5"}},
+        {"split": {3: 1.0}},
+    ],
 )
 def test_an_evaluation_that_returns_no_scores_is_named(returned):
     def mine(params, step, last):
@@ -236,7 +244,7 @@ def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
         chosen(None, [Mock(names="p")])
     with pytest.raises(UserError, match="of evaluations returned None for a model; let it return"):
         Evaluations([lambda *_: None], None, None)
-    for split in ("../up", "/up", ""):
+    for split in ("../up", "/up", "", "."):
         with pytest.raises(UserError, match="has the split"):
             Evaluations([lambda *_, s=split: lambda *_: {s: {}}], None, None)(
                 {}, {"step": 0}, last=True

@@ -1,5 +1,5 @@
 """Marks the tokens of a cached task's rows that belong to proper nouns and other classes; stored
-beside the task.
+beside the task. A task with marks of its own (`data.tasks.causal`) has one more class of them.
 
 Marks depend on the text alone, so that a task is tagged once and not for every model and batch.
 """
@@ -19,7 +19,8 @@ from ckl_jax.data.text.word_classes import CLASSES, Word, make_tagger
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write
 
-GROUPS = ("all", *CLASSES)  # bit g of a token's marks is GROUPS[g]
+CHANGED_SPANS = "changed_spans"  # the marked tokens of a task of new text
+GROUPS = ("all", *CLASSES, CHANGED_SPANS)  # bit g of a token's marks is GROUPS[g]
 FORMAT = 1
 
 
@@ -29,7 +30,7 @@ class Marks:
     Attributes:
       index: [N] numbers of the rows.
       backend: of the tagger.
-      groups: those that the tagger distinguishes.
+      groups: those that the tagger distinguishes, and the changed spans of a task that has them.
       rows: [N] token ids.
       bits: [N] of each token the groups; bit g for `GROUPS[g]`.
     """
@@ -58,7 +59,8 @@ def mark_rows(task: CachedTask, vocabulary: Any, tagger: str, most: int, length:
             "without packing."
         )
     index = np.unique(np.linspace(0, len(task) - 1, most).astype(np.int64))
-    rows = [task.row(i)["targets"][:length] for i in index.tolist()]
+    features = [task.row(i) for i in index.tolist()]
+    rows = [row["targets"][:length] for row in features]
     path = task.directory / f"words-{tagger.replace(':', '-')}-{_key(rows, vocabulary)}.npz"
     tags = _read(path)
     if tags is None:
@@ -67,6 +69,11 @@ def mark_rows(task: CachedTask, vocabulary: Any, tagger: str, most: int, length:
     flat, backend, groups = tags
     ends = list(itertools.accumulate(map(len, rows)))
     bits = [flat[b - len(row) : b] for row, b in zip(rows, ends, strict=True)]
+    if "marks" in task.features:
+        groups = (*groups, CHANGED_SPANS)
+        shift = GROUPS.index(CHANGED_SPANS)
+        marks = [np.array(row["marks"][:length], np.uint8) << shift for row in features]
+        bits = [a | b for a, b in zip(bits, marks, strict=True)]
     return Marks(index, backend, rows, bits, groups)
 
 

@@ -1,4 +1,4 @@
-"""The perplexity of proper nouns in running text while a model trains (TemporalWiki, Figure 2)."""
+"""The perplexity of proper nouns and of changed spans in running text (TemporalWiki, Figure 2)."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +30,14 @@ class ProperNouns(HeldOutTasks):
         rest`).
       folder: MODEL_DIR.
       tagger: "heuristic", "spacy", "spacy:<pipeline>" or "nltk"; see `data.text.word_classes`.
-      groups: of tokens: "proper_nouns", "all", "nouns", "verbs", "numbers".
+      groups: of tokens: "proper_nouns", "all", "nouns", "verbs", "numbers", and "changed_spans" of
+        tasks with marks (`ckl data rows --marks`). Those that a task does not have are left out.
       rows: of each task at most, spread over it evenly.
     """
 
     folder: str = "."
     tagger: str = "heuristic"
-    groups: Sequence[str] = ("proper_nouns", "all")
+    groups: Sequence[str] = ("proper_nouns", "all", "changed_spans")
     rows: int = 10_000
 
     def __post_init__(self) -> None:

@@ -82,7 +82,8 @@ class Updates(StudySettings):
       bindings: Gin bindings for every training; those of LIGHT_TUNE_... are for light-tuning alone.
       light_tuning: Facts of each class on which to tune each model before probing it again (500 in
         the paper); 0 tunes none.
-      proper_nouns: Rows of new and of old text in which to measure the loss on proper nouns (10000
+      proper_nouns: Rows of new and of old text in which to measure the loss on proper nouns and
+        changed spans (10000
         in the paper); 0 measures none.
     """
 

@@ -7,7 +7,6 @@ is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from ckl_jax.world.months import month_starts
 
 DATA, MODELS, ALL = "data", "models", "all"  # parts of a study, each with those before it
 _TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
-_INCLUDES_TRAINING = re.compile(rf"^include '{_TRAINING}'", re.MULTILINE)
 _SENTINELS = 100
 _CONFIG = "model_config"  # in settings: the name of the model's configuration in the gin files
 _REVIEWS = "mix_review.mix_review.ratio"
@@ -190,17 +188,19 @@ def _check_length(updates: Updates, settings: Mapping[str, Any]) -> None:
 
 def _known(updates: Updates, method: str) -> list[str]:
     """The gin files of a method, of which the first must exist."""
-    from ckl_jax.config import gin_files
+    from ckl_jax.config import gin_files, gin_scan
 
     names = updates.gin_files(method)
+    folders = gin_files.search_folders(())
     choose = f"choose from {', '.join(METHODS)}, or write one.{nearest(method, METHODS)}"
     try:
-        path = gin_files.find(names[0], gin_files.search_folders(()))
+        path = gin_files.find(names[0], folders)
     except UserError as e:
         raise UserError(
             f"Unknown method {method!r}: there is no gin file {names[0]}; {choose}"
         ) from e
-    if method not in METHODS and not _INCLUDES_TRAINING.search(files.read_text(path)):
+    read = gin_scan.scan([path], (), folders).files
+    if method not in METHODS and str(gin_files.find_include(_TRAINING, folders)) not in read:
         raise UserError(f"{path} is not a method: it does not include {_TRAINING}; {choose}")
     return names
 
@@ -233,7 +233,7 @@ def build(data: Data, settings: dict[str, Any]) -> None:
       settings: values of gin names, of `check`.
 
     Raises:
-      UserError: no fact is left to probe, or a batch has more rows than an interval.
+      UserError: nothing is left to measure, or a batch has more rows than an interval.
     """
     updates = data.updates
     if missing := [s for s in data.snapshots if s.was and not data.is_read(s)]:
@@ -259,12 +259,13 @@ def build(data: Data, settings: dict[str, Any]) -> None:
         marks=updates.changed_span_weight != 1,
     )
     if updates.proper_nouns:
-        data.make_noun_rows(vocabulary, settings["ROW_LENGTH"])
+        data.make_word_rows(vocabulary, settings["ROW_LENGTH"])
     data.check_batches(drawn)
-    if not data.fact_files():
+    if not data.fact_files() and not updates.proper_nouns:
         raise UserError(
             f"No fact passed the alignment and the filters (see {updates.root}/data/*/probes/"
-            "manifest.json); give a larger --unchanged-fraction, or snapshots with more in them."
+            "manifest.json); give a larger --unchanged-fraction, snapshots with more in them, or "
+            "--proper-nouns to measure running text alone."
         )
     if not updates.snapshots:  # real dumps would take hours
         data.measure_overlap(first)

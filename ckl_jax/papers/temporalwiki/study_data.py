@@ -39,7 +39,7 @@ from ckl_jax.papers.temporalwiki.data.snapshots import Interval, Snapshot
 from ckl_jax.papers.temporalwiki.settings import Updates
 
 FIRST = "first"
-NOUNS = "nouns"
+WORDS = "words"
 _OF_TEXT = ("legacy", "unsorted", "templates")  # settings of diffsets, and of probes
 _OF_JOB = ("facts", "seed", "subject_cap", "page_map", "properties")
 
@@ -279,7 +279,7 @@ class Data:
         items = {Path(path).stem: overlap.read_items(path) for path in self.fact_files()}
         files.write_json(self.root / OVERLAP, overlap.as_json(overlap.measure(items, lines)))
 
-    def make_noun_rows(self, vocabulary: Any, length: int) -> None:
+    def make_word_rows(self, vocabulary: Any, length: int) -> None:
         """Makes cached tasks of the new text of intervals and of the rest of their snapshots."""
         for interval in self.intervals:
             rest = self.folder(interval, "rest.jsonl")
@@ -289,7 +289,7 @@ class Data:
                 write_nondiffset(whole, diffset, rest, seed=self.updates.seed)
             sources = {NEW_TEXT: self.new_documents(interval), OLD_TEXT: rest}
             sources = {f"{interval.name}_{kind}": path for kind, path in sources.items()}
-            prepare_rows(sources, self.rows(NOUNS), vocabulary, length)
+            prepare_rows(sources, self.rows(WORDS), vocabulary, length, marks=True)
 
 
 def _has_rows(path: Path) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from ckl_jax.data.tasks import word_marks
 from ckl_jax.data.tasks.cached import CachedTask, write_cached
-from ckl_jax.data.tasks.word_marks import GROUPS, mark_rows, mark_tokens
+from ckl_jax.data.tasks.word_marks import CHANGED_SPANS, GROUPS, mark_rows, mark_tokens
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.data.text.word_classes import NUMBERS, PROPER_NOUNS, make_tagger
@@ -123,11 +123,19 @@ def test_marks_are_kept_with_the_task(tmp_path, trained, monkeypatch):
     write_cached(tmp_path / "task", rows, features=("targets",), eos_id=1)
     task = CachedTask.open(tmp_path / "task")
     first = mark_rows(task, trained, "heuristic", 10, 30)
-    monkeypatch.setattr(word_marks, "make_tagger", None)  # nothing is tagged again
-    again = mark_rows(task, trained, "heuristic", 10, 30)
+    with monkeypatch.context() as patched:
+        patched.setattr(word_marks, "make_tagger", None)  # nothing is tagged again
+        again = mark_rows(task, trained, "heuristic", 10, 30)
     assert first.groups == again.groups == ("all", "proper_nouns", "numbers")
     assert [list(b) for b in first.bits] == [list(b) for b in again.bits]
     assert list(again.index) == [0, 1] and [len(r) for r in again.rows] == [30, 30]
+    # Marks of the task's own, such as changed spans, are one more group.
+    marked = [{**row, "marks": [i % 2 for i, _ in enumerate(row["targets"])]} for row in rows]
+    write_cached(tmp_path / "marked", marked, features=("targets", "marks"), eos_id=1)
+    both = mark_rows(CachedTask.open(tmp_path / "marked"), trained, "heuristic", 1, 20)
+    assert both.groups == ("all", "proper_nouns", "numbers", CHANGED_SPANS)
+    spans = [bits >> GROUPS.index(CHANGED_SPANS) for bits in both.bits]
+    assert [s.tolist() for s in spans] == [[i % 2 for i in range(20)]]
     write_cached(
         tmp_path / "packed",
         [{**rows[0], "segments": [1] * len(rows[0]["targets"])}],

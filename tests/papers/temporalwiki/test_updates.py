@@ -19,10 +19,11 @@ from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError
+from ckl_jax.files import write_jsonl
 from ckl_jax.papers.ckl import simulated
 from ckl_jax.papers.temporalwiki import extra_evaluations, study_data
 from ckl_jax.papers.temporalwiki import study as job
-from ckl_jax.papers.temporalwiki.analysis import report
+from ckl_jax.papers.temporalwiki.analysis import report, results
 from ckl_jax.papers.temporalwiki.data import snapshots
 from ckl_jax.papers.temporalwiki.settings import METHODS, Updates
 from ckl_jax.papers.temporalwiki.study_data import Data
@@ -97,6 +98,15 @@ def test_a_new_model_is_of_any_decoder(tmp_path):
     assert updates.options == {"architecture": "gemma", "size": "tiny"}
     shape = updates.training_bindings
     assert extra_evaluations._bindings(updates)[: len(shape)] == shape
+
+
+def test_a_method_may_be_a_bundled_one_at_another_rate(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    faster = "include 'temporalwiki_lora.gin'\nLEARNING_RATE = 1e-2\n"
+    (tmp_path / "temporalwiki_lora_faster.gin").write_text(faster)
+    updates = Updates(size="tiny", methods=("lora", "lora_faster"), out="out")
+    _, settings = job.check(updates)
+    assert settings["drawn"]["lora_faster"] == settings["drawn"]["lora"]
 
 
 def test_bad_input_is_refused_first(refused, dumps, tmp_path):
@@ -365,7 +375,7 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
     said = capsys.readouterr().out
     assert "vanilla, proper nouns" in said and "tuned: " not in said
     made = json.loads((out / "tables.json").read_text())
-    wanted = {"light_tuned": ("unchanged", "changed"), "proper_nouns": ("new", "rest")}
+    wanted = {"light_tuned": ("unchanged", "changed"), "proper_nouns": tuple(results.WORDS)}
     for name, kinds in wanted.items():
         rows = {row["method"]: row["cells"]["20200501-20200601"] for row in made[name]}
         assert list(rows) == ["initial", "vanilla"]
@@ -374,6 +384,36 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
     assert json.loads(summary.read_text())["base_checkpoint"] == str(out / "initial")
     assert ckl.main([*argv, "--light-tuning=5"]) == 2
     assert "another light_tuning (8, not 5)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_text_without_facts_is_updated_and_measured(one_device_each, tmp_path, capsys):
+    documents = [
+        {
+            "id": f"{page}",
+            "date": date,
+            "title": f"Page {page}",
+            "text": f"Page {page} is about Anna Keller.\nIn {date[:4]} Anna Keller sold {n} boats.",
+        }
+        for n, date in enumerate(("2020-01-01", "2021-01-01", "2022-01-01"))
+        for page in range(40)
+    ]
+    write_jsonl(tmp_path / "documents.jsonl", documents)
+    out = tmp_path / "study"
+    places = [f"--documents={tmp_path / 'documents.jsonl'}", f"--out={tmp_path / 'snapshots'}"]
+    assert ckl.main(["data", "snapshots", *places]) == 0
+    argv = ["temporalwiki", f"--snapshots={tmp_path / 'snapshots'}", f"--out={out}", "--size=tiny"]
+    argv += ["--methods=diff", "--gin.gpt2.GPT2Config.vocab_size=400"]
+    assert ckl.main(argv) == 2
+    assert "or --proper-nouns to measure running text alone" in capsys.readouterr().err
+    shutil.rmtree(out)
+    assert ckl.main([*argv, "--proper-nouns=20"]) == 0
+    made = json.loads((out / "tables.json").read_text())
+    assert [row["method"] for row in made["proper_nouns"]] == ["initial", "vanilla"]
+    cells = made["proper_nouns"][1]["cells"]["20210101-20220101"]
+    assert cells["changed_spans"]["value"] < 1 and cells["new"]["initial"] > 0
+    (matrix,) = made["matrices"].values()
+    assert all(cell["value"] > 1 for row in matrix.values() for cell in row.values())
 
 
 @pytest.mark.slow

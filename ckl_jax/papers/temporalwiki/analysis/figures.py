@@ -9,7 +9,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import bars, legend, look, panels, png, rows_of_bars, sections
 from ckl_jax.analysis.sections import Section
-from ckl_jax.papers.temporalwiki.analysis.results import KINDS_OF_TEXT, Study, method_label
+from ckl_jax.papers.temporalwiki.analysis.results import WORDS, Study, method_label
 
 _TOP = 30  # relations that are shown
 _TITLES = {"unchanged": "Unchanged facts", "changed": "Changed facts"}
@@ -45,7 +45,7 @@ def plot_matrices(study: Study, matrices: Mapping[str, Any]):
         ax.set_yticks(range(len(names)), names, fontsize=9)
         _name_intervals(ax, study, fontsize=9)
         ax.grid(visible=False)
-        ax.set(title=method_label(method), xlabel="changed facts of", ylabel="updated by")
+        ax.set(title=method_label(method), xlabel=f"{study.changed} of", ylabel="updated by")
     figure.colorbar(image, ax=list(axes), label="perplexity", shrink=0.8)
     return figure
 
@@ -84,15 +84,16 @@ def _bars(ax: Any, study: Study, rows: Rows, cell: Callable) -> None:
 
 @png
 def plot_nouns(study: Study, rows: Rows):
-    """Perplexity of proper nouns relative to Initial, in new text and in the rest (Figure 2)."""
+    """Perplexity of proper nouns and of changed spans relative to Initial (Figure 2)."""
     updated = [row for row in rows if row["method"] != study.initial.method]
     if not updated:
         return None
-    figure, axes = panels(2)
-    for ax, (kind, title) in zip(axes, KINDS_OF_TEXT.items(), strict=True):
+    measured = [k for k in WORDS if any(of[k] for r in updated for of in r["cells"].values())]
+    figure, axes = panels(len(measured))
+    for ax, kind in zip(axes, measured, strict=True):
         _bars(ax, study, updated, lambda row, i, kind=kind: row["cells"][i][kind])
         ax.axhline(1.0, color=labels.COLORS["initial"], ls="--", lw=1.4)
-        ax.set(title=title.capitalize(), ylabel="perplexity / Initial")
+        ax.set(title=WORDS[kind], ylabel="perplexity / Initial")
     legend(figure, axes)
     return figure
 
@@ -162,7 +163,7 @@ def draw(study: Study, made: Mapping[str, Any]) -> dict[str, Section]:
         {
             "misalignment": (
                 "Temporal misalignment",
-                "Changed facts; lower is better, one scale for all methods.",
+                f"Perplexity of {study.changed}; lower is better, one scale for all methods.",
                 plot_matrices(study, made["matrices"]),
             ),
             "averages": (
@@ -176,7 +177,7 @@ def draw(study: Study, made: Mapping[str, Any]) -> dict[str, Section]:
                 plot_course(study, three),
             ),
             "proper_nouns": (
-                "Proper nouns",
+                "Proper nouns and changed spans",
                 "Relative to Initial, the dashed line; lower is better.",
                 plot_nouns(study, made["proper_nouns"]),
             ),

@@ -37,8 +37,8 @@ _LEGEND = (
     "CPU seconds are of training alone, a mean over the intervals."
 )
 _MATRIX = (
-    "Perplexity of changed facts. Rows: the interval that the model was updated by last; columns: "
-    "the interval of the facts. On the diagonal (bold) they agree."
+    "Rows: the interval that the model was updated by last; columns: the interval of the {}. On "
+    "the diagonal (bold) they agree."
 )
 _TRANSFER = (
     "Scores are minus the logarithm of perplexities, nats a token. FUAR: what an update lost on "
@@ -54,8 +54,9 @@ _TUNED = (
 )
 _NOUNS = (
     "Perplexity of proper nouns over that of Initial, in the new text of the interval and in the "
-    "rest of its new snapshot; below 1 they are likelier than they were. 95 % intervals of a "
-    "bootstrap over rows of text."
+    "rest of its new snapshot, and of the changed spans of the new text (new articles, new "
+    "sentences, and what is new in edited ones); below 1 they are likelier than they were. 95 % "
+    "intervals of a bootstrap over rows of text."
 )
 _COLUMNS = 9  # of numbers, on a page
 STEPS = ("initial", "aligned", "final")  # of a class of facts (Table 2)
@@ -93,7 +94,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         matrix_section(study, method, matrix) for method, matrix in made["matrices"].items()
     ]
     figure = drawn.get("misalignment", Section())
-    notes = [*figure.notes, _MATRIX] if figure else []
+    notes = [*figure.notes, _MATRIX.format(study.changed)] if figure else []
     about = {"notes": notes, "png": figure.png, "anchor": "misalignment"}
     misalignment = Section("Temporal misalignment", sections=matrices, **about)
     scores, kinds = section_3(study, made["table_3"]), _kinds(study, made["table_3"])
@@ -101,7 +102,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     extra = [_tuned(study, made["light_tuned"]), nouns(study, made["proper_nouns"])]
     extra.append(drawn.get("proper_nouns"))
     extra_evaluations = Section(
-        "Light-tuning and proper nouns", sections=extra, anchor="extra_evaluations"
+        "Light-tuning and running text", sections=extra, anchor="extra_evaluations"
     )
     in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
     measured, facts = Path(root) / results.OVERLAP, examples.section(study)
@@ -205,7 +206,8 @@ def by_interval(
                 known = i in months and line[0] in published.METHODS
                 line += [shown, column.printed(line[0], months[i]) if known else None][: 1 + beside]
         titles = [f"{study.label(i)} (in the paper: {months.get(i, 'none')})" for i in part]
-        sections.append(Section(titles[0] if beside else "", headers, body))
+        if headers[1:]:
+            sections.append(Section(titles[0] if beside else "", headers, body))
     return sections
 
 
@@ -239,8 +241,9 @@ def of_cells(name: str) -> Callable[[dict[str, Any], str], Any]:
 def section_3(study: Study, three: Rows) -> Section:
     """Table 3: a row for each method, and Un, C and Avg of each interval; and what it cost."""
     columns = [Column(short, of_table_3(name)) for name, short in SHORT.items()]
-    parts = [*by_interval(study, three, columns), costs_of(three)]
-    return Section("Perplexity of facts", notes=[_LEGEND], sections=parts, anchor="scores")
+    parts = by_interval(study, three, columns)
+    title, notes = ("Perplexity of facts", [_LEGEND]) if parts else ("Costs", [])
+    return Section(title, notes=notes, sections=[*parts, costs_of(three)], anchor="scores")
 
 
 def costs_of(three: Rows) -> Section:
@@ -277,7 +280,7 @@ def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section
     ]
     columns = {i: _facts_of(row[i] for row in matrix.values()) for i in study.intervals}
     headers = ["Updated by", *(study.label(i) + n for i, n in columns.items())]
-    title = f"{method_label(method)}: changed facts (columns) after each update (rows)"
+    title = f"{method_label(method)}: {study.changed} (columns) after each update (rows)"
     return Section(title, headers, rows)
 
 
@@ -294,6 +297,8 @@ def _transfer(study: Study, methods: Rows) -> Section:
     sizes = {i: _facts_of(row["fuar"][i] for row in methods) for i in study.intervals}
     headers = ["Method", *(f"FUAR {study.label(i)}{n}" for i, n in sizes.items())]
     headers += ["Backward transfer", "Forward transfer"]
+    if not study.has_facts:
+        return Section()
     return Section("Forgetting and transfer", headers, rows, [_TRANSFER], anchor="transfer")
 
 
@@ -313,12 +318,12 @@ def f1(x: dict[str, Any] | None) -> float | None:
 
 
 def nouns(study: Study, rows: Rows) -> Section:
-    """Figure 2: ratios by interval, in new text and in the rest."""
+    """Figure 2: ratios by interval, of proper nouns and of changed spans."""
 
     def shown(x: dict[str, Any] | None) -> Cell:
         return estimate(x, "{:.3f}".format)
 
-    columns = [Column(name, of_cells(kind), shown) for kind, name in results.KINDS_OF_TEXT.items()]
+    columns = [Column(name, of_cells(kind), shown) for kind, name in results.WORDS.items()]
     return Section("", notes=[_NOUNS][: len(rows)], sections=by_interval(study, rows, columns))
 
 

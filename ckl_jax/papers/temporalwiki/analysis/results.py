@@ -12,9 +12,11 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.perplexity import Losses
-from ckl_jax.analysis.rows import ProbedRun, read_rows
+from ckl_jax.analysis.rows import EVAL, ProbedRun, read_rows
+from ckl_jax.data.tasks.word_marks import CHANGED_SPANS
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, read_json, read_json_object
+from ckl_jax.papers.temporalwiki.analysis.text_losses import losses_if_any
 
 OVERLAP = "data/overlap.json"  # of the probes with the text, in the folder of a study
 RECORD = "temporalwiki.json"
@@ -22,7 +24,13 @@ INITIAL = "initial"
 LATER = "later"  # in a run's folder: its rows for the probes of later intervals
 LIGHT_TUNED = "light_tuned"  # in a run's folder: the model, tuned on a class of facts
 NEW_TEXT, OLD_TEXT = "new", "rest"  # of an interval: its diffset, and the rest of its new snapshot
-KINDS_OF_TEXT = {NEW_TEXT: "new text", OLD_TEXT: "rest"}
+KINDS_OF_TEXT = (NEW_TEXT, OLD_TEXT)
+# What is measured in running text, relative to Initial.
+WORDS = {
+    NEW_TEXT: "Proper nouns, new text",
+    OLD_TEXT: "Proper nouns, rest",
+    CHANGED_SPANS: "Changed spans",
+}
 NAMES = {"vanilla": "Diff", "full": "Full", "k_adapter_k2": "K-Adapter"}
 _ORDER = (INITIAL, "full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")
 Key = tuple[str, str]  # interval and class, or kind, of facts
@@ -35,7 +43,8 @@ class Model:
     Attributes:
       method: how it was made; "initial" for the one before any update.
       interval: the last that it was updated by; "" for Initial.
-      losses: {(interval, class): losses of the facts}, and of the kinds of changed facts.
+      losses: {(interval, class): losses of the facts}, and of the kinds of changed facts; of a
+        study without facts, {(interval, CHANGED_SPANS): losses of the rows of its new text}.
     """
 
     method: str
@@ -64,6 +73,15 @@ class Study:
         yield self.initial
         for after in self.models.values():
             yield from after.values()
+
+    @property
+    def has_facts(self) -> bool:
+        return any(name != CHANGED_SPANS for _, name in self.initial.losses)
+
+    @property
+    def changed(self) -> str:
+        """What misalignment in time is measured on."""
+        return "changed facts" if self.has_facts else "changed spans"
 
     def before(self, model: Model) -> Model | None:
         """The model from which `model` was trained: its method's previous one, or Initial."""
@@ -118,11 +136,23 @@ def load(root: str | Path, trained: bool = True) -> Study:
 
 
 def _model(folder: Path, method: str, interval: str) -> Model | None:
-    """The model of a run; None until it is trained and probed."""
-    if not (folder / "summary.json").is_file() or not probed(folder):
+    """The model of a run; None until it is trained, and measured on facts or on running text."""
+    on_facts = any(probed(folder))
+    on_text = any((folder / EVAL).glob("proper_nouns/rows_*.jsonl"))
+    if not (folder / "summary.json").is_file() or not (on_facts or on_text):
         return None
     summary = read_json_object(folder / "summary.json", ANY_NUMBER)
-    return Model(method, interval, folder, summary, losses_of(folder))
+    losses = losses_of(folder) if on_facts else _losses_of_text(folder)
+    return Model(method, interval, folder, summary, losses)
+
+
+def _losses_of_text(folder: Path) -> dict[Key, Losses]:
+    """Losses on the changed spans of each interval's new text, {(interval, CHANGED_SPANS): ...}."""
+    return {
+        (task.removesuffix(f"_{NEW_TEXT}"), CHANGED_SPANS): groups[CHANGED_SPANS]
+        for task, groups in losses_if_any(folder / EVAL).items()
+        if task.endswith(f"_{NEW_TEXT}") and groups.get(CHANGED_SPANS, ())
+    }
 
 
 def losses_of(folder: str | Path) -> dict[Key, Losses]:

@@ -8,14 +8,13 @@ from ckl_jax.analysis.sections import Section, estimate
 from ckl_jax.analysis.seeds import check_seeds, over_seeds
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.analysis import results, tables
-from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT, method_label
+from ckl_jax.papers.temporalwiki.analysis.results import method_label
 
-# Perplexities of facts, and of proper nouns relative to Initial.
+# Perplexities of facts, and of words relative to Initial.
 COLUMNS = {
     "unchanged": "Un",
     "changed": "C",
-    NEW_TEXT: "Proper nouns, new text",
-    OLD_TEXT: "Proper nouns, rest",
+    **results.WORDS,
 }
 _FREE = ("options",)  # what the command was given, the seed among it; other settings say it again
 
@@ -50,8 +49,8 @@ def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, An
     ]
     notes = [
         f"Mean over {len(folders)} seeds; below it, the smallest and the largest. Each model on "
-        "the facts and the text of the interval it was updated by last; proper nouns relative to "
-        "Initial, which has 1."
+        "the facts and the text of the interval it was updated by last; proper nouns and changed "
+        "spans relative to Initial, which has 1."
     ]
     return Section(headers=["Model", *map(COLUMNS.get, names)], rows=cells, notes=notes), rows
 

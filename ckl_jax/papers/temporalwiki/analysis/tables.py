@@ -15,6 +15,8 @@ from ckl_jax.analysis.main_table import fuar_cell
 from ckl_jax.analysis.perplexity import average, bootstrap, estimate, perplexity, rounded, score
 from ckl_jax.analysis.rows import EVAL, ProbedRun, training_flops
 from ckl_jax.data.facts.fact_files import CLASSES
+from ckl_jax.data.tasks.word_marks import CHANGED_SPANS
+from ckl_jax.data.text.word_classes import PROPER_NOUNS
 from ckl_jax.papers.temporalwiki.analysis import results, text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import Key, Model, Study
 from ckl_jax.probes import forgetting
@@ -100,13 +102,16 @@ def _cells(numbers: Perplexities, model: Model | None, name: str) -> dict[str, A
 def matrices(study: Study, numbers: Perplexities) -> dict[str, Any]:
     """The temporal misalignment matrix of each method on changed facts (Figure 4).
 
+    Without facts, on the changed spans of the intervals' new text.
+
     Returns:
       {method: {interval that the model was updated by last ("" for Initial): {interval of the
       facts: cell}}}.
     """
+    kind = "changed" if study.has_facts else CHANGED_SPANS
     return {
         method: {
-            model.interval: {i: numbers.cell(model, (i, "changed")) for i in study.intervals}
+            model.interval: {i: numbers.cell(model, (i, kind)) for i in study.intervals}
             for model in (study.initial, *study.models[method].values())
         }
         for method in study.methods
@@ -248,7 +253,9 @@ def _tuned(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
 
 
 def proper_nouns(study: Study) -> list[dict[str, Any]]:
-    """Perplexity of proper nouns relative to Initial (Figure 2), in diffset and NON-diffset.
+    """Perplexity of words of running text relative to Initial, by `results.WORDS`.
+
+    Of proper nouns in diffset and NON-diffset (Figure 2), and of the diffset's changed spans.
 
     Returns:
       As `light_tuned`; the numbers are {"value", "low", "high", "model", "initial"}: ratios, 1 for
@@ -257,16 +264,18 @@ def proper_nouns(study: Study) -> list[dict[str, Any]]:
     losses = functools.cache(text_losses.losses_if_any)
 
     def cell(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
-        task, before = f"{interval}_{kind}", losses(study.initial.path / EVAL)
+        spans = kind == CHANGED_SPANS
+        text, group = (results.NEW_TEXT, kind) if spans else (kind, PROPER_NOUNS)
+        task, before = f"{interval}_{text}", losses(study.initial.path / EVAL)
         ours = losses(model.path / EVAL)
         if task not in ours or task not in before:
             return None
-        return text_losses.ratios({task: ours[task]}, before)[task].get("proper_nouns")
+        return text_losses.ratios({task: ours[task]}, before)[task].get(group)
 
-    return _rows(study, tuple(results.KINDS_OF_TEXT), cell)
+    return _rows(study, tuple(results.WORDS), cell)
 
 
-def _rows(study: Study, kinds: tuple[str, str], number: Any) -> list[dict[str, Any]]:
+def _rows(study: Study, kinds: tuple[str, ...], number: Any) -> list[dict[str, Any]]:
     """One row per method with a number, Initial first, with each model at its own interval."""
     models = {study.initial.method: dict.fromkeys(study.intervals, study.initial), **study.models}
     rows = []

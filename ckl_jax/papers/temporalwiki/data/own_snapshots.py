@@ -2,7 +2,7 @@
 
 A document becomes a page of plain text with its title; each subject and object of a fact becomes an
 item. The page of a subject is the document whose title is one of its names. Diffsets, probes and
-studies then read them like any dump.
+studies then read them like any dump. Without facts there are no probes, and studies measure text.
 """
 
 import os
@@ -40,7 +40,7 @@ def write_snapshots(
 
     Args:
       documents: in any order; of each id, the newest version up to a date counts.
-      facts: with the dates between which they hold, or at which they were seen.
+      facts: with the dates between which they hold, or at which they were seen; () has none.
       dates: of the snapshots, YYYY-MM-DD; () is all dates of documents.
       complete: whether the newest date of documents has all of them: what is missing is gone.
       replace: take the place of the snapshots in the folder; otherwise those of other dates stay.
@@ -165,13 +165,18 @@ class Versions:
 def _entities(
     facts: Sequence[DatedFact], date: str, titles: dict[int, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yields the properties, then an item of each subject with the facts that began by a date."""
+    """Yields the properties, then an item of each subject with the facts that began by a date.
+
+    Without facts, an item of each page: a dump has entities, and its reader asks for their pages.
+    """
     for relation in sorted({fact.relation for fact in facts}):
         yield dump_writer.property_of(_property(relation), relation.replace("_", " "))
     pages = {title: title for title in titles.values()}
     names: dict[str, str] = {}
     by_subject: dict[str, list[DatedFact]] = {}
     page_of: dict[str, str] = {}
+    if not facts:
+        names = page_of = pages
     for fact in facts:
         if not _has_begun(fact, date):
             continue

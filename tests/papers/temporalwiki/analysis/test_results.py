@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from decimal import Decimal
 
 import pytest
@@ -154,6 +155,30 @@ def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
         'id="extra_evaluations"' in page
         and "Perplexity of proper nouns over that of Initial" in page
     )
+
+
+def test_a_study_without_facts_is_of_changed_spans(tmp_path, capsys):
+    root, names = write_study(tmp_path, methods=("vanilla",), count=2), INTERVALS[:2]
+    for n, folder in enumerate(("initial", *(f"{name}/vanilla" for name in names))):
+        shutil.rmtree(root / folder / "probes")
+        loss = {i: 8.0 - 2 * (n > 0) - 2 * (n > 0 and i == names[n - 1]) for i in names}
+        rows = [
+            {"task": f"{i}_new", "row": row, "losses": {"changed_spans": [loss[i], 2]}}
+            for i in names
+            for row in range(3)
+        ]
+        write_jsonl(root / folder / "eval" / "proper_nouns" / "rows_000010.jsonl", rows)
+    page = write_report(root).read_text()
+    made = json.loads((root / "tables.json").read_text())
+    (matrix,) = made["matrices"].values()
+    cells = {
+        model: [round(math.log(cell["value"]), 9) for cell in row.values()]
+        for model, row in matrix.items()
+    }
+    assert cells == {"": [4, 4], names[0]: [2, 3], names[1]: [3, 2]}
+    told = capsys.readouterr().out
+    assert "changed spans (columns)" in told and "Perplexity of facts" not in page
+    assert 'id="transfer"' not in page and 'id="scores"' in page
 
 
 def test_facts_are_shown_with_what_each_model_says(tmp_path, monkeypatch):

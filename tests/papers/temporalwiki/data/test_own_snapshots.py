@@ -1,6 +1,7 @@
 """Snapshots of one's own documents and dated facts, through the commands that read dumps."""
 
 import csv
+import gzip
 import json
 
 import pytest
@@ -74,6 +75,17 @@ def test_a_snapshot_has_the_newest_version_of_each_document(inputs):
     assert old["Sorland"].revision == pages["Sorland"].revision
     assert old["Norland"].id == pages["Norland"].id
     assert old["Norland"].revision != pages["Norland"].revision
+
+
+def test_without_facts_pages_have_items_that_state_nothing(inputs):
+    fields = ("--id-field=key", "--date-field=day", "--text-field=body")
+    documents = f"--documents={inputs / 'documents.jsonl'}"
+    assert main(["data", "snapshots", documents, *fields, f"--out={inputs / 'out'}"]) == 0
+    pages = {page.title for page in read_pages(dumps(inputs, NEW)[0])}
+    with gzip.open(dumps(inputs, NEW)[1], "rt") as f:
+        items = json.load(f)
+    assert {item["sitelinks"][WIKI]["title"] for item in items} == pages
+    assert not any(item["claims"] for item in items)
 
 
 def test_complete_dates_drop_what_they_lack(inputs):
