@@ -106,6 +106,7 @@ def run_tasks(
     else:
         under_way = as_completed(pool.submit(function, task) for task in tasks)
         results = (future.result() for future in under_way)
+    progress(done, done + len(tasks), what)
     for finished, _ in enumerate(results, done + 1):
         progress(finished, done + len(tasks), what)
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
 from ckl_jax.data.text.documents import Document, spread
-from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise
 from ckl_jax.data.text.spans import has_sentinel, split_sentences
 from ckl_jax.data.text.taggers import HeuristicFinder
 
@@ -43,6 +43,12 @@ _READ = 1000  # sentences of a relation that say whether it is so
 _WORD = re.compile(r"\w+")
 _YEAR = re.compile(r"\d{4}")
 _WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
+# A sentence that sends its reader elsewhere states no fact.
+_REFERS = re.compile(
+    r"(?:^|[,(;:\u2013\u2014-] ?)(?:please )?(?:also )?(?:see|refer to)\b"
+    r"|\b(?:instructions|steps) (?:in|at)\b",
+    re.IGNORECASE,
+)
 # What comes before a date that says when; in brackets it often says of when a number is.
 _WHEN = re.compile(r"\b(?:in|on|since|until|from|by|of|before|after|during)\s+$", re.IGNORECASE)
 # Beside a name these are no part of it, as other capitalised words are.
@@ -146,6 +152,7 @@ class _Index:
     def __init__(self, documents: Iterable[Document], finder: HeuristicFinder, inside: Set[str]):
         self._inside = inside
         self._several: dict[tuple[Relation, int, int], bool] = {}
+        self._texts: tuple[_Index, ...] = (self,)
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
         self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
         self.by_relation: dict[Relation, list[_Sentence]] = collections.defaultdict(list)
@@ -162,11 +169,16 @@ class _Index:
                         if key != other and other not in sentence.is_date:
                             self.by_pair[key, other].append(sentence)
 
+    def read_with(self, before: "_Index") -> None:
+        """Reads with the index of older text what several answers at a time are."""
+        self._texts = before._texts = self, before
+        before._several = self._several
+
     def _read(self, text: str, finder, document: Document) -> _Sentence | None:
         words = _WORD.findall(text.lower())
         if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
             return None
-        if not _WHOLE.match(text):
+        if not _WHOLE.match(text) or _REFERS.search(text):
             return None
         spans, dates = [], set()
         for start, end, is_date in _places(text, finder, self._inside):
@@ -195,8 +207,9 @@ class _Index:
         asked = relation, answer, about
         if asked not in self._several:
             answers: dict[str, set[str]] = collections.defaultdict(set)
-            for sentence in self.by_relation.get(relation, ())[:_READ]:
-                answers[sentence.keys[about]].add(sentence.keys[answer])
+            for text in self._texts:
+                for sentence in text.by_relation.get(relation, ())[:_READ]:
+                    answers[sentence.keys[about]].add(sentence.keys[answer])
             times = (
                 sorted(filter(None, (self._time_of((key, name), keys) for key in keys)))
                 for name, keys in answers.items()
@@ -213,8 +226,9 @@ class _Index:
         """
         days = sorted(
             s.date
-            for s in self.by_pair.get(pair, ())
-            if len(answers.intersection(s.keys)) == 1 and len(self.by_relation[s.relation]) > 1
+            for text in self._texts
+            for s in text.by_pair.get(pair, ())
+            if len(answers.intersection(s.keys)) == 1 and len(text.by_relation[s.relation]) > 1
         )
         return (days[0], days[len(days) // 2]) if days else None
 
@@ -286,6 +300,7 @@ def make(
     finder = HeuristicFinder.fit(texts)
     inside = {words.lower() for text in texts for words in _INSIDE.findall(text)}
     now, before = (_Index(part, finder, inside) for part in documents)
+    now.read_with(before)
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held: set[str] = set()
     seen: set[frozenset[str]] = set()
@@ -330,7 +345,7 @@ def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
 
 def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
     """What a fact of new or of old text is an item of ("" of none), and a change's old answer."""
-    if _is_outdated(pair, index, index):
+    if _is_outdated(pair, index, *dict.fromkeys((index, before))):
         return "", ""
     if pair in before.by_pair:
         return "kept", ""
@@ -356,6 +371,8 @@ def _two_wordings(pair: Pair, index: _Index, used: set[str]) -> tuple[_Sentence,
     """(sentence to probe, another that states the same fact in other words), or None."""
     answer, about = pair
     sentences = index.by_pair[pair]
+    if _is_the_same(answer, about):  # "Feature Store" of "SageMaker Feature Store"
+        return None
     if len(sentences) < 2 or any(len(index.by_name[name]) > _COMMON for name in pair):
         return None
     # An answer that is stated of little else, as a person of an office; else words must be shared.
@@ -408,34 +425,51 @@ def _same_wording(pair: Pair, probe: _Sentence, index: _Index) -> set[str]:
 
 def _is_the_same(a: str, b: str) -> bool:
     """Whether two keys are one name or date: "2013" and "April 2013", "Boto3" and "Boto 3"."""
-    first, second = set(a.split()), set(b.split())
-    joined = {key.replace(" ", "").removesuffix("s") for key in (a, b)}
-    return first <= second or first >= second or len(joined) == 1
+    first, second = ([_one_form(word) for word in key.split()] for key in (a, b))
+    same = set(first) <= set(second) or set(first) >= set(second)
+    return same or "".join(first) == "".join(second)
+
+
+def _one_form(word: str) -> str:
+    """A word without its plural, and a number in digits."""
+    if word in NUMBER_WORDS[:12]:
+        return str(1 + NUMBER_WORDS.index(word))
+    return word.removesuffix("s")
 
 
 def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
     """The key of the answer that old text gives in the words of the new sentence, or ""."""
     answers = _other_answers(pair, now, before)
     # Neither in old nor in new text: what differs between them may have changed.
-    return "" if not answers or _has_several(pair, now, (now, before)) else max(answers)[1]
+    return "" if not answers or _has_several(pair, now) else max(answers)[1]
 
 
 def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
     """Whether a text states another fact in the place of one later, either way round."""
-    last = max(sentence.date for sentence in index.by_pair[pair])
+    mine = _middle(sentence.date for sentence in index.by_pair[pair])
     for one in (pair, pair[::-1]):
-        others = (other for text in read for other in _other_answers(one, index, text))
-        later = any(date > last and not _is_the_same(key, one[0]) for date, key in others)
-        if later and not _has_several(one, index, read):
+        days: dict[str, list[str]] = collections.defaultdict(list)
+        for day, key in (other for text in read for other in _other_answers(one, index, text)):
+            days[key].append(day)
+        later = any(_middle(d) > mine for key, d in days.items() if not _is_the_same(key, one[0]))
+        if later and not _has_several(one, index):
             return True
     return False
 
 
-def _has_several(pair: Pair, index: _Index, read: Iterable[_Index]) -> bool:
+def _middle(days: Iterable[str]) -> str:
+    """The median day: after a change the old answer may be named now and then."""
+    ordered = sorted(days)
+    return ordered[len(ordered) // 2]
+
+
+def _has_several(pair: Pair, index: _Index) -> bool:
     """Whether a name may have several answers at a time, in the relations that state a fact."""
     answer, about = pair
-    asked = [(s.relation, s.keys.index(answer), s.keys.index(about)) for s in index.by_pair[pair]]
-    return any(text.has_several(*a) for a in asked for text in read)
+    return any(
+        index.has_several(s.relation, s.keys.index(answer), s.keys.index(about))
+        for s in index.by_pair[pair]
+    )
 
 
 def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, str]]:

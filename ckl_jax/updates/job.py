@@ -12,7 +12,6 @@ import functools
 import os
 import shlex
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ from ckl_jax import __version__, checks, files
 from ckl_jax.analysis import gate, labels, review_page
 from ckl_jax.analysis.sections import refuse_foreign
 from ckl_jax.checkpoints import architectures
-from ckl_jax.checkpoints.from_hf import check_rows, read_config
+from ckl_jax.checkpoints.from_hf import FLAX, INDEX, SINGLE, check_rows, read_config, read_state
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.data import watching
@@ -41,7 +40,7 @@ from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
 from ckl_jax.updates import facts_file, item_review, items, new_text, records, scores, training
-from ckl_jax.updates.registry import Registry
+from ckl_jax.updates.registry import Registry, run_hook
 from ckl_jax.updates.settings import Update
 
 _HELD_OUT = 20  # one document in so many is held back
@@ -168,6 +167,8 @@ def _require_model(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} has no config.json; give a folder or name of Hugging Face's.")
     config = read_config(folder / "config.json")
+    if not any((folder / name).exists() for name in (SINGLE, INDEX, FLAX)):
+        read_state(folder)  # says what is missing
     architecture = architectures.of_config(config)
     vocabulary = architecture.vocabulary.open(folder)
     if vocabulary is None:
@@ -542,10 +543,6 @@ class _Run:
         verdict = records.read(self.folder, "verdict.json")
         if verdict["verdict"] == gate.SHIP:
             self.registry.point_to(self.folder.name)
-            if self.settings.on_ship:
-                command = [*shlex.split(self.settings.on_ship), str(self.folder / "model")]
-                code = subprocess.run(command, check=False).returncode
-                self._say(f"--on-ship ended with exit code {code}.")
         report.write_history(self.registry)
         self.registry.clean(self.settings.keep)
         rows = records.read_rows(self.folder, "ledger.jsonl")
@@ -554,6 +551,9 @@ class _Run:
         summary = ", ".join(f"{states[s]} {s}" for s in report.STATES if states[s])
         self._say(f"Facts: {summary or 'none could be made into questions'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
+        if verdict["verdict"] == gate.SHIP and self.settings.on_ship:
+            run_hook(self.settings.on_ship, self.folder / "model")
+            self._say("--on-ship ended with exit code 0.")
         self.registry.shipped(self.folder)
         return gate.EXIT_CODES[verdict["verdict"]]
 

@@ -9,7 +9,9 @@ DIR/updates/0001/model/   the model, in Hugging Face's format
 import contextlib
 import os
 import re
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +211,19 @@ class Registry:
             {"name": folder.name, **read(folder, "update.json"), **read(folder, "verdict.json")}
             for folder in self.updates()
         ]
+
+
+def run_hook(command: str, model: Path) -> None:
+    """Runs what follows a model that ships, with its folder as the last argument.
+
+    Raises:
+      UserError: it cannot be run, or fails.
+    """
+    words = [*shlex.split(command), str(model)]
+    with files.os_errors(words[0], "run"):
+        code = subprocess.run(words, check=False).returncode
+    if code:
+        raise UserError(
+            f"--on-ship ended with exit code {code}; mend it, and give the same command, which "
+            "runs it again."
+        )

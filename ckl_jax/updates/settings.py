@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import math
+import shlex
 
 from ckl_jax import checks
 from ckl_jax.data.text.document_files import Fields
@@ -80,6 +81,12 @@ class Update:
         gate = scores.parse(self.ship_if)
         if self.ship_if != scores.DEFAULT:  # by which a trial of few items has too few
             scores.require_reachable(gate, self.max_items)
+        try:
+            empty = self.on_ship is not None and not shlex.split(self.on_ship)
+        except ValueError as e:
+            raise UserError(f"--on-ship {self.on_ship!r} is no command: {e}.") from e
+        if empty:
+            raise UserError("--on-ship is empty; give a command, or leave it out.")
         if self.since:
             try:
                 datetime.date.fromisoformat(self.since)

@@ -3,14 +3,17 @@
 Each fact is told several times in several wordings; none of the sentences is a template of a probe.
 
     python -m tests.updates.planted DIR [EACH [SEED]]   writes DIR/2024.jsonl and DIR/2025.jsonl
+    python -m tests.updates.planted                     how many of them are asked with their class
 """
 
 import dataclasses
 import random
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.updates import items
 
 _FIRST = (
     "Anna Boris Clara David Elena Felix Greta Hugo Irene Jonas Karla Louis Maria Nils Olga Paul"
@@ -100,8 +103,13 @@ def facts(each: int, seed: int = 0, shared: float = 0.0) -> list[Fact]:
     return found
 
 
-def documents(planted: list[Fact], seed: int = 0, tellings: int = 4) -> list[Document]:
-    """Documents of 2024 (kept and changed facts as they were) and of 2025 (all as they are)."""
+def documents(
+    planted: list[Fact], seed: int = 0, tellings: int = 4, reminded: float = 0.0
+) -> list[Document]:
+    """Documents of 2024 (kept and changed facts as they were) and of 2025 (all as they are).
+
+    Of a fraction `reminded` of the changed facts those of 2025 also tell once what was before.
+    """
     rng, found = random.Random(seed), []
     for year, kinds in ((2024, ("kept", "changed")), (2025, ("changed", "new"))):
         told = []
@@ -110,6 +118,8 @@ def documents(planted: list[Fact], seed: int = 0, tellings: int = 4) -> list[Doc
                 answer = fact.old if fact.old and year == 2024 else fact.answer
                 wordings = rng.sample(WORDINGS[fact.relation], tellings)
                 told += [w.format(x=fact.subject, y=answer) for w in wordings]
+                if fact.old and year == 2025 and reminded and rng.random() < reminded:
+                    told.append(rng.choice(wordings).format(x=fact.subject, y=fact.old))
         rng.shuffle(told)
         for number, start in enumerate(range(0, len(told), 4)):
             text = " ".join(s for t in told[start : start + 4] for s in (t, rng.choice(FILLER)))
@@ -118,7 +128,51 @@ def documents(planted: list[Fact], seed: int = 0, tellings: int = 4) -> list[Doc
     return found
 
 
+def right(made: Iterable[items.Item], planted: Iterable[Fact]) -> list[Fact]:
+    """The facts that are asked with their class and their old answer."""
+    known = {frozenset((f.subject.lower(), f.answer.lower())): f for f in planted}
+    found = []
+    for item in made:
+        fact = known.get(frozenset((item.about, item.answer.lower())))
+        if fact and fact.kind == item.tag and item.old in ("", fact.old):
+            found.append(fact)
+    return found
+
+
+def asked(each: int, shared: float = 0.0, seeds: int = 3, **told) -> dict[str, int]:
+    """How many facts of each kind are asked rightly, and how many questions are wrong."""
+    counts = dict.fromkeys((*items.TAGS, "wrong"), 0)
+    for seed in range(seeds):
+        planted = facts(each, seed, shared)
+        text = documents(planted, seed, **told)
+        parts = [[d for d in text if (d.date >= "2025") == is_new] for is_new in (True, False)]
+        made, _ = items.make(*parts, dict.fromkeys(items.TAGS, 500), seed)
+        found = set(right(made, planted))
+        for fact in found:
+            counts[fact.kind] += 1
+        counts["wrong"] += len(made) - len(found)
+    return counts
+
+
+def show() -> None:
+    cases = {
+        "in four of five wordings": {"tellings": 4},
+        "in three": {"tellings": 3},
+        "in two": {"tellings": 2},
+        "in four; one answer in five is another fact's too": {"shared": 0.2},
+        "in four; of one change in five what was before is told again": {"reminded": 0.2},
+        "of two in five": {"reminded": 0.4},
+    }
+    print("| told | new | changed | kept | wrong |\n| --- | ---: | ---: | ---: | ---: |")
+    for name, case in cases.items():
+        *right_ones, wrong = asked(50, **case).values()
+        print("|", " | ".join([name, *(f"{n} of 150" for n in right_ones), str(wrong)]), "|")
+
+
 def main() -> None:
+    if not sys.argv[1:]:
+        show()
+        return
     out, each, seed = Path(sys.argv[1]), *(*map(int, sys.argv[2:]), 60, 3)[:2]
     out.mkdir(parents=True, exist_ok=True)
     found = documents(facts(each, seed), seed, tellings=5)

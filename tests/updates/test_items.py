@@ -5,6 +5,7 @@ import pytest
 from ckl_jax.data.text.documents import Document
 from ckl_jax.updates import items
 from tests.updates import planted
+from tests.updates.planted import right
 
 
 def make(tellings, each=30, facts=None):
@@ -13,17 +14,6 @@ def make(tellings, each=30, facts=None):
     new = [d for d in documents if d.date >= "2025"]
     old = [d for d in documents if d.date < "2025"]
     return facts, new, *items.make(new, old, dict.fromkeys(items.TAGS, 500))
-
-
-def right(made, facts):
-    """The facts that were found with their class and their old answer."""
-    known = {frozenset((f.subject.lower(), f.answer.lower())): f for f in facts}
-    found = []
-    for item in made:
-        fact = known.get(frozenset((item.about, item.answer.lower())))
-        if fact and fact.kind == item.tag and item.old in ("", fact.old):
-            found.append(fact)
-    return found
 
 
 def test_planted_facts_are_found_with_their_class():
@@ -105,6 +95,30 @@ def test_changes_are_changes_though_old_answers_were_named_after_earlier_ones():
     made, _ = items.make(new, old, dict.fromkeys(items.TAGS, 500))
     changed = {f for f in facts if f.kind == "changed"}
     assert changed <= set(right(made, facts))
+
+
+def test_old_answers_that_are_named_after_a_change_make_no_difference():
+    assert planted.asked(30, seeds=1, reminded=0.4) == {
+        "new": 30,
+        "changed": 30,
+        "kept": 30,
+        "wrong": 0,
+    }
+
+
+def test_what_sends_its_reader_elsewhere_and_a_name_within_another_are_not_asked():
+    sentences = (
+        "For more information, see Copying Snapshots in the Amazon Guide.",
+        "Copying Snapshots is explained at some length in the Amazon Guide.",
+        "The Harbour Store is a part of the Northern Harbour Store since May.",
+        "Most buyers of the Northern Harbour Store know its Harbour Store well.",
+    )
+    made, held = items.make(
+        [Document(f"{i}", "2025-01-01", "", s) for i, s in enumerate(sentences)],
+        [],
+        dict.fromkeys(items.TAGS, 9),
+    )
+    assert not made and not held
 
 
 def test_few_items_are_wrong_where_facts_are_told_twice():

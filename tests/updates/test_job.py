@@ -230,6 +230,11 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
             patch.setattr(Registry, method, killed)
             assert update(out, texts / "first.jsonl", *ship) == 130
         assert Registry(out).current == (None if method == "point_to" else "0001")
+    failing = "--on-ship=sh -c 'exit 7'"
+    assert update(out, texts / "first.jsonl", ship[0], failing) == 2
+    assert "ended with exit code 7; mend it" in capsys.readouterr().err
+    assert update(out, texts / "first.jsonl", ship[0], "--on-ship=./none") == 2
+    assert "Cannot run ./none: No such file" in capsys.readouterr().err
     assert update(out, texts / "first.jsonl", *ship) == 0
     assert "--on-ship ended with exit code 0" in capsys.readouterr().out
     assert update(out, texts / "first.jsonl", *ship) == 3  # nothing is left to do
@@ -472,6 +477,8 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--length=257"], "--length 257 is more than the 256 positions"),
         (["--model=LLAMA", "--learning-rate=-1"], "--learning-rate is -1.0; give a number above"),
         (["--model=LLAMA", "--epochs=0"], "--epochs"),
+        (["--model=BARE"], "holds neither model.safetensors nor"),
+        (["--model=LLAMA", "--on-ship=sh -c 'a"], "is no command: No closing quotation"),
         (["--model=LLAMA", "--gin.NOPE=1"], "the gin files use no macro 'NOPE'"),
         (["--model=LLAMA", "--gin.BATCH_SIZE=8"], "the command sets it itself"),
         (["--model=LLAMA", "--gin.NUM_MICROBATCHES=2"], "give --batch-size too"),
@@ -487,8 +494,10 @@ def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys
     config = json.loads((llama / "config.json").read_text())
     shutil.copytree(llama, tmp_path / "small")
     (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
-    places = {"LLAMA": llama, "SMALL": tmp_path / "small"}
-    argv = [re.sub("LLAMA|SMALL", lambda found: str(places[found[0]]), a) for a in argv]
+    without = shutil.ignore_patterns("*.safetensors")
+    shutil.copytree(llama, tmp_path / "bare", ignore=without)
+    places = {"LLAMA": llama, "SMALL": tmp_path / "small", "BARE": tmp_path / "bare"}
+    argv = [re.sub("LLAMA|SMALL|BARE", lambda found: str(places[found[0]]), a) for a in argv]
     assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "updates").exists()

@@ -24,6 +24,7 @@ from ckl_jax.files import json_value, os_errors, require_file
 _PACKED = (".gz", ".bz2")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)?---[ \t]*(?:\n|\Z)", re.DOTALL)
 _SHOWN = 8
 Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its fields
 
@@ -43,7 +44,8 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
     """Yields the documents of a file or of all files in a folder, by path, in constant memory.
 
     A text or Markdown file is one document: its title is the first heading or the file's name, its
-    date the one in its name, or the day when it was last written.
+    date the one in its name, or the day when it was last written. Those of a Markdown file's front
+    matter (lines `date: ...` and `title: ...` between two `---` at its beginning) come before them.
 
     Args:
       place: .jsonl, .csv (each also .gz or .bz2), .parquet, .txt, .md, or a folder.
@@ -101,7 +103,7 @@ def _kind(path: Path) -> str:
 
 def _documents(path: Path, fields: Fields) -> Iterator[Document]:
     if _kind(path) in _TEXTS:
-        yield _text(path)
+        yield _text(path, fields)
         return
     if _kind(path) not in _RECORDS:
         known = ", ".join((*_RECORDS, *_TEXTS))
@@ -135,16 +137,30 @@ def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
         yield f"row {number}", number, row
 
 
-def _text(path: Path) -> Document:
+def _text(path: Path, fields: Fields) -> Document:
     whole = io.StringIO()
     for line in text_lines(path):
         if whole.write(line) and whole.tell() > RECORD_BYTES:  # the file is one document
             raise too_long(path, "the whole text", RECORD_BYTES)
-    text = whole.getvalue()
-    heading = _HEADING.search(text) if _kind(path) == ".md" else None
-    named = _DATE.search(path.name)
-    date = _day(named[0], path, "its name") if named else _written(path)
-    return Document(path.name, date, heading[1].strip() if heading else path.stem, text.strip())
+    text, front = whole.getvalue(), ""
+    is_markdown = _kind(path) == ".md"
+    if is_markdown and (matter := _FRONT_MATTER.match(text)):
+        text, front = text[matter.end() :], matter[1] or ""
+    heading = _HEADING.search(text) if is_markdown else None
+    title = _front(front, fields.title) or (heading[1].strip() if heading else path.stem)
+    if day := _front(front, fields.date):
+        date = _day(day, path, f"{fields.date!r} of its front matter")
+    elif named := _DATE.search(path.name):
+        date = _day(named[0], path, "its name")
+    else:
+        date = _written(path)
+    return Document(path.name, date, title, text.strip())
+
+
+def _front(lines: str, name: str) -> str:
+    """What a line of front matter says of a field, without quotation marks; "" if none does."""
+    said = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.*?)[ \t]*$", lines, re.MULTILINE)
+    return said[1].strip("\"'") if said else ""
 
 
 def _document(record: Mapping, fields: Fields, path: Path, where: str, number: int) -> Document:

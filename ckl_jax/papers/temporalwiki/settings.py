@@ -83,8 +83,7 @@ class Updates(StudySettings):
       light_tuning: Facts of each class on which to tune each model before probing it again (500 in
         the paper); 0 tunes none.
       proper_nouns: Rows of new and of old text in which to measure the loss on proper nouns and
-        changed spans (10000
-        in the paper); 0 measures none.
+        changed spans (10000 in the paper); 0 measures none.
     """
 
     out: str = "runs/temporalwiki"

@@ -37,6 +37,24 @@ def test_a_folder_of_text_markdown_and_csv(tmp_path):
     assert len({d.id for d in read_place(tmp_path)}) == 2
 
 
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        ("---\ntitle: 'A note'\ndate: 2024-05-06T07:08:09Z\ntags: [a]\n---\n# One\n\nB.", "A note"),
+        ("---\ndate: 2024-05-06\n---\n# One\n\nB.", "One"),
+    ],
+)
+def test_front_matter_says_date_and_title(tmp_path, content, expected):
+    path = tmp_path / "2020-01-01-x.md"
+    path.write_text(content)
+    assert texts(path) == [("2024-05-06", expected, "# One\n\nB.")]
+    path.write_text(content.replace("date: 2024", "date: May"))
+    with pytest.raises(UserError, match="x.md, 'date' of its front matter: 'May-05-06"):
+        list(read_place(path))
+    path.write_text("---\nNo end of it.\n")
+    assert texts(path) == [("2020-01-01", "2020-01-01-x", "---\nNo end of it.")]
+
+
 def test_a_folder_within_that_cannot_be_read_is_not_skipped(tmp_path, monkeypatch):
     (tmp_path / "2024-01-02.txt").write_text("Read.")
     for name in ("within", ".hidden"):

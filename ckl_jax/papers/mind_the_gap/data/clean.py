@@ -79,7 +79,7 @@ class Options:
     earliest: str = "1700-01-01"
     latest: str = ""
     skip_bad: bool = False
-    shard_bytes: Suppress[Fixed[int]] = 1 << 23
+    shard_bytes: Suppress[Fixed[int]] = 1 << 21
 
     def __post_init__(self):
         checks.require_choice(SOURCES, source=self.source)
@@ -193,7 +193,8 @@ def _finished(record: Path, settings: dict[str, Any], overwrite: bool) -> dict[s
         return None
     settings_there = files.read_json_object(record)
     held = settings_there.get("settings", {})
-    same = {k: v for k, v in settings.items() if k != "latest"}  # that is today's date
+    # The latest date is today's; the size of shards changes no document.
+    same = {k: v for k, v in settings.items() if k not in ("latest", "shard_bytes")}
     if changed := [k for k, v in same.items() if held.get(k) != v]:
         if overwrite:
             return None
