@@ -298,10 +298,17 @@ def lock(file: Any, wait: bool = False) -> bool:
 
 def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | None) -> None:
     """Raises `UserError` for a folder with files that is not marked as the command's own."""
+    refuse_address(out)
     if os.path.exists(out) and not os.path.isdir(out):
         raise UserError(f"{os.fspath(out)} is a file; choose another --out for the folder.")
     if _read_mark(out)[0] != command:
         refuse_existing(out, overwrite)
+
+
+def refuse_address(out: str | os.PathLike) -> None:
+    """Raises `UserError` for gs://... and the like, which would become a folder "gs:"."""
+    if re.match(r"[a-z][a-z0-9+.-]+:/", os.fspath(out)):
+        raise UserError(f"{os.fspath(out)} is no local folder; give one, and copy it there.")
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:

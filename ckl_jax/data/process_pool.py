@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import as_json, os_errors, read_json_object, remove_parts, write_json
+from ckl_jax.files import (
+    as_json,
+    os_errors,
+    read_json_object,
+    refuse_address,
+    remove_parts,
+    write_json,
+)
 
 _WATCH_SECONDS = 1.0
 Progress = Callable[[int, int, str], None]  # done, in all, of what
@@ -170,6 +177,7 @@ def open_folder(
         that differs is the content of files, as of a damaged one that was fetched again.
     """
     folder = Path(folder)
+    refuse_address(folder)
     there = next((p for p in (folder, *folder.parents) if p.exists()), folder.anchor)
     if not os.path.isdir(there):
         raise UserError(f"{there} is a file; give a folder as --out.")

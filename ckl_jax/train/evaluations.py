@@ -6,6 +6,7 @@ scores and reports are made.
 """
 
 import contextlib
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,8 @@ def chosen(
             raise UserError(
                 f"{setting} is {given!r}; give a record such as @closed_book.ClosedBook(), or None."
             )
+        if given is not None and not _takes(given, "model", "partitioner"):
+            raise UserError(f"{given!r} of evaluations must take a model and its partitioner.")
         if isinstance(getattr(given, "names", ()), str):
             raise UserError(f"names of {given!r} is a text; give a list, such as ('my_loss',).")
     if hasattr(probes, "data_dir"):
@@ -56,7 +59,7 @@ def chosen(
     every = [
         e for e in (probes, held_out, *evaluations) if e is not None and getattr(e, "names", True)
     ]
-    splits = [split for e in every for split in _splits(e) or ()]
+    splits = [split for e in every for split in dict.fromkeys(_splits(e) or ())]
     if twice := [split for split in splits if splits.count(split) > 1]:
         raise UserError(f"Two evaluations are of {twice[0]!r}; leave one out of evaluations.")
     return tuple(every)
@@ -119,12 +122,23 @@ class Evaluations:
 
 def _made(make: MakeEvaluation, model: BaseTransformerModel, partitioner: Partitioner) -> Any:
     evaluation = make(model, partitioner)
-    if not callable(evaluation):
+    if not callable(evaluation) or not _takes(evaluation, "params", 0, True):
         raise UserError(
             f"{make!r} of evaluations returned {evaluation!r} for a model; let it return a "
             "function of (parameters, step, whether it is the last)."
         )
     return evaluation
+
+
+def _takes(function: Callable, *arguments: Any) -> bool:
+    """Whether a function can be called with so many arguments, where it says what it takes."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        pass
+    return True
 
 
 def _splits(make: MakeEvaluation) -> Sequence[str] | None:
@@ -191,7 +205,12 @@ def _check_scores(evaluation: Evaluation, scores: Any) -> None:
         isinstance(split, str) and isinstance(values, Mapping) for split, values in scores.items()
     )
     for split in scores if is_nested else ():
-        if not Path(split).parts or Path(split).is_absolute() or ".." in Path(split).parts:
+        if (
+            not Path(split).parts
+            or not split.isprintable()
+            or Path(split).is_absolute()
+            or ".." in Path(split).parts
+        ):
             raise UserError(f"An evaluation has the split {split!r}; give a name such as 'mine/a'.")
     numbers = [pair for values in scores.values() for pair in values.items()] if is_nested else []
     if not is_nested or not all(isinstance(name, str) and _is_number(x) for name, x in numbers):

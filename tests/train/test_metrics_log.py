@@ -242,9 +242,12 @@ def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
         chosen(None, one)
     with pytest.raises(UserError, match="names of .* is a text; give a list"):
         chosen(None, [Mock(names="p")])
-    with pytest.raises(UserError, match="of evaluations returned None for a model; let it return"):
-        Evaluations([lambda *_: None], None, None)
-    for split in ("../up", "/up", "", "."):
+    with pytest.raises(UserError, match="must take a model and its partitioner"):
+        chosen(None, [lambda model: None])
+    for returned in (None, lambda params, step: {}):
+        with pytest.raises(UserError, match="of evaluations returned .* for a model; let it retu"):
+            Evaluations([lambda *_, r=returned: r], None, None)
+    for split in ("../up", "/up", "", ".", "a\nb"):
         with pytest.raises(UserError, match="has the split"):
             Evaluations([lambda *_, s=split: lambda *_: {s: {}}], None, None)(
                 {}, {"step": 0}, last=True
