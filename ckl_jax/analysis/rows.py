@@ -179,6 +179,18 @@ def _probe_of(rows: list[dict[str, Any]], path: str | os.PathLike) -> Probe:
     return known_probe(name)
 
 
+def check_row(row: dict[str, Any], where: str, remedy: str = "run the probes again") -> None:
+    """Raises `UserError` if a row lacks a field or has one of the wrong type."""
+    present = {n: x for n, x in _OPTIONAL.items() if row.get(n) is not None}
+    checks.require_fields(where, row, _fields(row) | present, remedy)
+    for name in ("predictions", "answers"):
+        if not row.get(name, True):
+            raise UserError(f"{where}: no {name}; {remedy}.")
+    for name in ("em", "f1", "em_old"):
+        if not 0 <= (row.get(name) or 0) <= 1:
+            raise UserError(f"{where}: {name} is {row[name]}, not in 0..1; {remedy}.")
+
+
 def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the rows of a file, one at a time.
 
@@ -190,14 +202,7 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
         where = f"{path}, row {number}"
         if not isinstance(row, dict):
             raise UserError(f"{where}: not a JSON object; is it a file of probe rows?")
-        present = {n: x for n, x in _OPTIONAL.items() if row.get(n) is not None}
-        checks.require_fields(where, row, _fields(row) | present, "run the probes again")
-        for name in ("predictions", "answers"):
-            if not row.get(name, True):
-                raise UserError(f"{where}: no {name}; run the probes again.")
-        for name in ("em", "f1", "em_old"):
-            if not 0 <= (row.get(name) or 0) <= 1:
-                raise UserError(f"{where}: {name} is {row[name]}, not in 0..1; probe again.")
+        check_row(row, where)
         yield row
 
 

@@ -8,7 +8,7 @@ scores and reports are made.
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ckl_jax import checks, files
 from ckl_jax.analysis import perplexity
+from ckl_jax.analysis.rows import check_row
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.models.base import BaseTransformerModel
@@ -98,14 +99,14 @@ class Evaluations:
           last: whether this is the last evaluation of a run, whose searches may be wider.
 
         Raises:
-          UserError: an evaluation, such as a user's, does not return {split: {name: number}}, or
-            two give one number.
+          UserError: an evaluation, such as a user's, does not return {split: {name: number}}, two
+            give one number, or a row of a probe lacks what reports need.
         """
         rows, scores = [], {}
         for evaluation, has_rows in self._evaluations:
             returned = evaluation(params, context["step"], last)
             if has_rows:
-                rows += ({**context, **row} for row in returned)
+                rows += _checked({**context, **row} for row in returned)
             else:
                 _check_scores(evaluation, returned)
                 for split, values in returned.items():
@@ -118,6 +119,13 @@ class Evaluations:
             what = "/".join([split, *both[:1]])
             raise UserError(f"An evaluation gives {what}, which there is; let it use another name.")
         scores |= values
+
+
+def _checked(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(rows, 1):
+        remedy = "let the evaluation with `has_rows` yield whole rows"
+        check_row(row, f"Row {number} of {row.get('probe', 'a probe')}", remedy)
+        yield row
 
 
 def _made(make: MakeEvaluation, model: BaseTransformerModel, partitioner: Partitioner) -> Any:

@@ -255,8 +255,11 @@ def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
 
 
 def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
+    row = {"probe": "p", "item": "i", "input": "a", "answers": ["b"], "nll": 2.0, "tokens": 1}
+    row |= {"object_nll": 2.0, "object_tokens": 1}
+
     def probe(params, step, last):
-        yield {"probe": "p", "item": params, "last": last}
+        yield row | {"params": params, "last": last}
 
     scores = {"a": {"x": 1, "y": np.float32(2.0), "z": jnp.bfloat16(3.0)}, "b": {}}
 
@@ -266,13 +269,16 @@ def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
     make_probe.has_rows, make_probe.names = True, ("p",)
     evaluations = Evaluations([make_probe, lambda *_: lambda *_: scores], None, None)
     assert evaluations.probes == ("p",)
-    rows, found = evaluations(5, {"run": "r", "step": 3}, last=True)
-    assert rows == [{"run": "r", "step": 3, "probe": "p", "item": 5, "last": True}]
+    rows, found = evaluations(5, {"run": "r", "epoch": 1, "step": 3}, last=True)
+    assert rows == [{"run": "r", "epoch": 1, "step": 3, **row, "params": 5, "last": True}]
     assert found == scores
+    del row["tokens"]
+    with pytest.raises(UserError, match="Row 1 of p: .*'tokens'.*let the evaluation with"):
+        evaluations(5, {"run": "r", "epoch": 1, "step": 3}, last=True)
     for other in ({"a": {"y": 0.0}}, {"inference_eval/p": {"em": 0.0}}, {"train": {"loss": 0.0}}):
         twice = [make_probe, *(lambda *_, s=s: lambda *_: s for s in (scores, other))]
         with pytest.raises(UserError, match="gives (a/y|inference_eval/p|train), which there is"):
-            Evaluations(twice, None, None)(5, {"run": "r", "step": 3}, last=True)
+            Evaluations(twice, None, None)(5, {"run": "r", "epoch": 1, "step": 3}, last=True)
 
 
 class FakeService(types.ModuleType):
