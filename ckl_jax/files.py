@@ -131,6 +131,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
 @contextlib.contextmanager
 def parents_of(path: Path) -> Iterator[None]:
     """Makes the folders above `path`; those that the block, failing, leaves empty go again."""
+    refuse_address(path)
     missing = [folder for folder in path.parents if not folder.exists()]
     try:
         with os_errors(path):
@@ -197,6 +198,7 @@ def refuse_existing(out: str | os.PathLike, overwrite: bool | None) -> None:
     Raises:
       UserError: something is there.
     """
+    refuse_address(out)
     if overwrite or not os.path.lexists(out):
         return
     with os_errors(out, "read"):
@@ -307,8 +309,10 @@ def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | Non
 
 def refuse_address(out: str | os.PathLike) -> None:
     """Raises `UserError` for gs://... and the like, which would become a folder "gs:"."""
-    if re.match(r"[a-z][a-z0-9+.-]+:/", os.fspath(out)):
-        raise UserError(f"{os.fspath(out)} is no local folder; give one, and copy it there.")
+    if re.match(r"[a-z][a-z0-9+.-]+:/", os.fspath(out), re.IGNORECASE):
+        raise UserError(
+            f"{os.fspath(out)} is an address; give a local folder, and copy its files afterwards."
+        )
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:

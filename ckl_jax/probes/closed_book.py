@@ -379,11 +379,13 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     shown = rows[0].get("probe_record", {}).get("columns", ())
     further = dict.fromkeys((*shown, "accuracy", "rouge_l", "score"))
     names = ["em", "f1", *(n for n in further if n in rows[0] and n not in SCORES)]
-    if any(row["old_answers"] for row in rows):
+    if any(row.get("old_answers") for row in rows):
         names.append("em_old")
     scores = {name: _percent(row[name] for row in rows) for name in names}
-    widest = max(row["beams"] for row in rows)  # items of a narrower search have no place there
-    ranked = [row["hit_rank"] for row in rows if row["beams"] == widest]
+    # Items of a narrower search have no place among those of the widest; a user's have no search.
+    beams = [row.get("beams", 1) for row in rows]
+    widest = max(beams)
+    ranked = [row["hit_rank"] for row, n in zip(rows, beams, strict=True) if n == widest > 1]
     # P@1 is `em`; a k that no search was wide enough for has no number.
     precisions = [k for k in PRECISION_KS if 1 < k <= widest]
     return scores | {f"p_at_{k}": _percent(0 < r <= k for r in ranked) for k in precisions}

@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,10 @@ def chosen(
                 f"{setting} is {given!r}; give a record such as @closed_book.ClosedBook(), or None."
             )
         if given is not None and not _takes(given, "model", "partitioner"):
-            raise UserError(f"{given!r} of evaluations must take a model and its partitioner.")
-        if isinstance(getattr(given, "names", ()), str):
-            raise UserError(f"names of {given!r} is a text; give a list, such as ('my_loss',).")
+            raise UserError(f"{setting} is {given!r}, which does not take (model, partitioner).")
+        names = getattr(given, "names", None if _has_rows(given) else ())
+        if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+            raise UserError(f"names of {given!r} is {names!r}; give a list, such as ('my_loss',).")
     if hasattr(probes, "data_dir"):
         checks.require_text(PROBE_DIR=probes.data_dir)
     # An evaluation may have nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
@@ -106,12 +107,26 @@ class Evaluations:
         for evaluation, has_rows in self._evaluations:
             returned = evaluation(params, context["step"], last)
             if has_rows:
-                rows += _checked({**context, **row} for row in returned)
+                rows += self._rows(returned, context)
             else:
                 _check_scores(evaluation, returned)
                 for split, values in returned.items():
                     self._add(scores.setdefault(split, {}), split, values)
         return rows, scores
+
+    def _rows(self, rows: Any, context: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows of a probe, which may be a user's, with their context."""
+        remedy = "let the evaluation with `has_rows` yield whole rows"
+        if not isinstance(rows, Iterable) or isinstance(rows, Mapping | str):
+            raise UserError(f"An evaluation returned {str(rows)[:80]}; {remedy}.")
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row, Mapping):
+                raise UserError(f"Row {number} of an evaluation is {str(row)[:80]}; {remedy}.")
+            whole = {n: list(x) if isinstance(x, tuple) else x for n, x in (context | row).items()}
+            check_row(whole, f"Row {number} of {row.get('probe', 'a probe')}", remedy)
+            if whole["probe"] not in self.probes:
+                raise UserError(f"Row {number} is of {whole['probe']!r}, none of its `names`.")
+            yield whole
 
     def _add(self, scores: dict[str, float], split: str, values: Mapping[str, float]) -> None:
         both = sorted(scores.keys() & values.keys())
@@ -119,13 +134,6 @@ class Evaluations:
             what = "/".join([split, *both[:1]])
             raise UserError(f"An evaluation gives {what}, which there is; let it use another name.")
         scores |= values
-
-
-def _checked(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for number, row in enumerate(rows, 1):
-        remedy = "let the evaluation with `has_rows` yield whole rows"
-        check_row(row, f"Row {number} of {row.get('probe', 'a probe')}", remedy)
-        yield row
 
 
 def _made(make: MakeEvaluation, model: BaseTransformerModel, partitioner: Partitioner) -> Any:
@@ -212,14 +220,6 @@ def _check_scores(evaluation: Evaluation, scores: Any) -> None:
     is_nested = isinstance(scores, Mapping) and all(
         isinstance(split, str) and isinstance(values, Mapping) for split, values in scores.items()
     )
-    for split in scores if is_nested else ():
-        if (
-            not Path(split).parts
-            or not split.isprintable()
-            or Path(split).is_absolute()
-            or ".." in Path(split).parts
-        ):
-            raise UserError(f"An evaluation has the split {split!r}; give a name such as 'mine/a'.")
     numbers = [pair for values in scores.values() for pair in values.items()] if is_nested else []
     if not is_nested or not all(isinstance(name, str) and _is_number(x) for name, x in numbers):
         name = getattr(evaluation, "__qualname__", type(evaluation).__qualname__)
@@ -227,6 +227,13 @@ def _check_scores(evaluation: Evaluation, scores: Any) -> None:
             f"The evaluation {name} of {evaluation.__module__} returned {str(scores)[:80]}; let it "
             "return {split: {name: number}}."
         )
+    for split in scores:
+        path = PurePosixPath(split)
+        is_below = path.name and ".." not in path.parts and not path.is_absolute()
+        if not is_below or str(path) != split or not split.isprintable():
+            raise UserError(f"An evaluation has the split {split!r}; give a name such as 'mine/a'.")
+        if own := {"step", "split"} & scores[split].keys():  # of every line of metrics
+            raise UserError(f"An evaluation gives {split}/{min(own)}; let it use another name.")
 
 
 def _is_number(value: Any) -> bool:

@@ -36,6 +36,7 @@ _NAMES = 8  # in a sentence: one with more is a list
 # Words of their own that two wordings of a fact share, where the answer is no rare name.
 _SHARED = 2
 _NEWS_YEARS = 1  # a document's dates of its own and the year before or after are news
+_DIGITS = {word: str(number) for number, word in enumerate(NUMBER_WORDS[:12], 1)}
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _SAME_FRAME = 0.5  # of words around an answer
 _SEVERAL = 0.05  # of names with several answers at a time: less is taken for chance
@@ -45,8 +46,8 @@ _YEAR = re.compile(r"\d{4}")
 _WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
 # A sentence that sends its reader elsewhere states no fact.
 _REFERS = re.compile(
-    r"(?:^|[,(;:\u2013\u2014-] ?)(?:please )?(?:also )?(?:see|refer to)\b"
-    r"|\b(?:instructions|steps) (?:in|at)\b",
+    r"(?:^|[,(;:\u2013\u2014] ?| - )(?:please )?(?:also )?(?:see(?!['\u2019]| of\b)|refer to)\b"
+    r"|\b(?:the|these)(?: following)? (?:instructions|steps) (?:in|at)\b",
     re.IGNORECASE,
 )
 # What comes before a date that says when; in brackets it often says of when a number is.
@@ -152,7 +153,7 @@ class _Index:
     def __init__(self, documents: Iterable[Document], finder: HeuristicFinder, inside: Set[str]):
         self._inside = inside
         self._several: dict[tuple[Relation, int, int], bool] = {}
-        self._texts: tuple[_Index, ...] = (self,)
+        self._indices: tuple[_Index, ...] = (self,)
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
         self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
         self.by_relation: dict[Relation, list[_Sentence]] = collections.defaultdict(list)
@@ -169,9 +170,9 @@ class _Index:
                         if key != other and other not in sentence.is_date:
                             self.by_pair[key, other].append(sentence)
 
-    def read_with(self, before: "_Index") -> None:
-        """Reads with the index of older text what several answers at a time are."""
-        self._texts = before._texts = self, before
+    def share_relations(self, before: "_Index") -> None:
+        """Lets both indices look at both texts for names with several answers at a time."""
+        self._indices = before._indices = self, before
         before._several = self._several
 
     def _read(self, text: str, finder, document: Document) -> _Sentence | None:
@@ -207,8 +208,8 @@ class _Index:
         asked = relation, answer, about
         if asked not in self._several:
             answers: dict[str, set[str]] = collections.defaultdict(set)
-            for text in self._texts:
-                for sentence in text.by_relation.get(relation, ())[:_READ]:
+            for index in self._indices:
+                for sentence in index.by_relation.get(relation, ())[:_READ]:
                     answers[sentence.keys[about]].add(sentence.keys[answer])
             times = (
                 sorted(filter(None, (self._time_of((key, name), keys) for key in keys)))
@@ -219,18 +220,18 @@ class _Index:
         return self._several[asked]
 
     def _time_of(self, pair: Pair, answers: Set[str]) -> tuple[str, str] | None:
-        """The first and the median day of a pair in wordings that other pairs have too.
+        """The first and the median day of a pair in wordings that its text uses again.
 
         After a change the old answer may be named now and then, and so the last day says little.
         Sentences with another of the `answers` do not count: they may tell of a change.
         """
         days = sorted(
             s.date
-            for text in self._texts
-            for s in text.by_pair.get(pair, ())
-            if len(answers.intersection(s.keys)) == 1 and len(text.by_relation[s.relation]) > 1
+            for index in self._indices
+            for s in index.by_pair.get(pair, ())
+            if len(answers.intersection(s.keys)) == 1 and len(index.by_relation[s.relation]) > 1
         )
-        return (days[0], days[len(days) // 2]) if days else None
+        return (days[0], _middle(days)) if days else None
 
 
 def _places(text: str, finder: HeuristicFinder, inside: Set[str]) -> list[tuple[int, int, bool]]:
@@ -300,7 +301,7 @@ def make(
     finder = HeuristicFinder.fit(texts)
     inside = {words.lower() for text in texts for words in _INSIDE.findall(text)}
     now, before = (_Index(part, finder, inside) for part in documents)
-    now.read_with(before)
+    now.share_relations(before)
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held: set[str] = set()
     seen: set[frozenset[str]] = set()
@@ -371,9 +372,9 @@ def _two_wordings(pair: Pair, index: _Index, used: set[str]) -> tuple[_Sentence,
     """(sentence to probe, another that states the same fact in other words), or None."""
     answer, about = pair
     sentences = index.by_pair[pair]
-    if _is_the_same(answer, about):  # "Feature Store" of "SageMaker Feature Store"
-        return None
     if len(sentences) < 2 or any(len(index.by_name[name]) > _COMMON for name in pair):
+        return None
+    if _is_the_same(answer, about):  # "Feature Store" of "SageMaker Feature Store"
         return None
     # An answer that is stated of little else, as a person of an office; else words must be shared.
     is_specific = 2 * len(sentences) >= len(index.by_name[answer])
@@ -432,29 +433,33 @@ def _is_the_same(a: str, b: str) -> bool:
 
 def _one_form(word: str) -> str:
     """A word without its plural, and a number in digits."""
-    if word in NUMBER_WORDS[:12]:
-        return str(1 + NUMBER_WORDS.index(word))
-    return word.removesuffix("s")
+    return _DIGITS.get(word) or word.removesuffix("s")
 
 
 def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
     """The key of the answer that old text gives in the words of the new sentence, or ""."""
-    answers = _other_answers(pair, now, before)
+    middles = _middles(pair, now, before)
     # Neither in old nor in new text: what differs between them may have changed.
-    return "" if not answers or _has_several(pair, now) else max(answers)[1]
+    return "" if not middles or _has_several(pair, now) else max(middles, key=middles.__getitem__)
 
 
 def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
     """Whether a text states another fact in the place of one later, either way round."""
-    mine = _middle(sentence.date for sentence in index.by_pair[pair])
+    mine = _middle(s.date for text in read for s in text.by_pair.get(pair, ()))
     for one in (pair, pair[::-1]):
-        days: dict[str, list[str]] = collections.defaultdict(list)
-        for day, key in (other for text in read for other in _other_answers(one, index, text)):
-            days[key].append(day)
-        later = any(_middle(d) > mine for key, d in days.items() if not _is_the_same(key, one[0]))
+        middles = _middles(one, index, *read)
+        later = any(day > mine and not _is_the_same(key, one[0]) for key, day in middles.items())
         if later and not _has_several(one, index):
             return True
     return False
+
+
+def _middles(pair: Pair, index: _Index, *read: _Index) -> dict[str, str]:
+    """{key: median day} of the other answers that texts give in the words of a fact."""
+    days: dict[str, list[str]] = collections.defaultdict(list)
+    for day, key in (other for text in read for other in _other_answers(pair, index, text)):
+        days[key].append(day)
+    return {key: _middle(found) for key, found in days.items()}
 
 
 def _middle(days: Iterable[str]) -> str:

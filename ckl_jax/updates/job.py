@@ -551,10 +551,12 @@ class _Run:
         summary = ", ".join(f"{states[s]} {s}" for s in report.STATES if states[s])
         self._say(f"Facts: {summary or 'none could be made into questions'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
-        if verdict["verdict"] == gate.SHIP and self.settings.on_ship:
-            run_hook(self.settings.on_ship, self.folder / "model")
-            self._say("--on-ship ended with exit code 0.")
+        hook = self.settings.on_ship if verdict["verdict"] == gate.SHIP else None
+        failed = run_hook(hook, self.folder / "model") if hook else ""
         self.registry.shipped(self.folder)
+        if failed:
+            name = self.folder.name
+            raise UserError(f"--on-ship {failed}; update {name} is current, so run it yourself.")
         return gate.EXIT_CODES[verdict["verdict"]]
 
 

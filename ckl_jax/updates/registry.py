@@ -188,6 +188,7 @@ class Registry:
                 "model any more (--keep, or removed by hand), so that there is no going back to it."
             )
         self.point_to(before)
+        self.shipped(self.root / "updates" / name)  # one that was stopped there does not go on
         return self.current_model
 
     def clean(self, keep: int) -> None:
@@ -213,17 +214,15 @@ class Registry:
         ]
 
 
-def run_hook(command: str, model: Path) -> None:
+def run_hook(command: str, model: Path) -> str:
     """Runs what follows a model that ships, with its folder as the last argument.
 
-    Raises:
-      UserError: it cannot be run, or fails.
+    Returns:
+      Why it failed, or "".
     """
-    words = [*shlex.split(command), str(model)]
-    with files.os_errors(words[0], "run"):
-        code = subprocess.run(words, check=False).returncode
-    if code:
-        raise UserError(
-            f"--on-ship ended with exit code {code}; mend it, and give the same command, which "
-            "runs it again."
-        )
+    try:
+        code = subprocess.run([*shlex.split(command), str(model)], check=False).returncode
+    except OSError as e:
+        return f"cannot be run ({e.strerror})"
+    print(f"--on-ship ended with exit code {code}.", flush=True)
+    return f"ended with exit code {code}" if code else ""

@@ -116,7 +116,7 @@ def test_bad_dumps(world, tmp_path, capsys):
     flags = ("--unchanged-fraction", "0")
     assert "in (0, 1]" in sentence(capsys, probes(world, tmp_path, tmp_path / "q", *flags))
     bucket = diffset(world, "gs://bucket/diffset")
-    assert "gs:/bucket/diffset is no local folder" in sentence(capsys, bucket)
+    assert "gs:/bucket/diffset is an address; give a local folder" in sentence(capsys, bucket)
     months = ["data", "dumps", "--out", str(tmp_path / "r"), "--size", "tiny", "--months", "1"]
     assert "2 to 13" in sentence(capsys, months)
 

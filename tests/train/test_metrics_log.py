@@ -8,7 +8,6 @@ import sys
 import time
 import types
 from pathlib import Path
-from unittest.mock import Mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -231,6 +230,12 @@ def test_an_evaluation_that_returns_no_scores_is_named(returned):
         Evaluations([lambda *_: mine], None, None)({}, {"step": 0}, last=True)
 
 
+def record(make, **more):
+    """An evaluation with attributes."""
+    make.__dict__.update(more)
+    return make
+
+
 def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
     one = FactProbes(files=("a.csv",))
     assert chosen(None, [one, FactProbes()]) == (one,)
@@ -240,18 +245,27 @@ def test_what_is_no_evaluation_and_two_of_one_name_are_refused():
         chosen(one, (one,))
     with pytest.raises(UserError, match="evaluations is FactProbes.*give a list, such as"):
         chosen(None, one)
-    with pytest.raises(UserError, match="names of .* is a text; give a list"):
-        chosen(None, [Mock(names="p")])
-    with pytest.raises(UserError, match="must take a model and its partitioner"):
+    for more in ({"names": "p"}, {"names": 5}, {"has_rows": True}, {"names": (3,)}):
+        with pytest.raises(UserError, match="names of .* is .*; give a list"):
+            chosen(None, [record(lambda model, partitioner: None, **more)])
+    with pytest.raises(UserError, match="which does not take .model, partitioner"):
         chosen(None, [lambda model: None])
     for returned in (None, lambda params, step: {}):
         with pytest.raises(UserError, match="of evaluations returned .* for a model; let it retu"):
             Evaluations([lambda *_, r=returned: r], None, None)
-    for split in ("../up", "/up", "", ".", "a\nb"):
+    for split in ("../up", "/up", "", ".", "a\nb", "./train", "train/", "a//b"):
         with pytest.raises(UserError, match="has the split"):
             Evaluations([lambda *_, s=split: lambda *_: {s: {}}], None, None)(
                 {}, {"step": 0}, last=True
             )
+
+
+@pytest.mark.parametrize("name", ["step", "split"])
+def test_fields_of_every_line_are_no_names_of_scores(name):
+    with pytest.raises(UserError, match=f"gives s/{name}; let it use another name"):
+        Evaluations([lambda *_: lambda *_: {"s": {name: 1.0}}], None, None)(
+            {}, {"step": 0}, last=True
+        )
 
 
 def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
@@ -259,14 +273,11 @@ def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
     row |= {"object_nll": 2.0, "object_tokens": 1}
 
     def probe(params, step, last):
-        yield row | {"params": params, "last": last}
+        yield row | {"answers": ("b",), "params": params, "last": last}
 
     scores = {"a": {"x": 1, "y": np.float32(2.0), "z": jnp.bfloat16(3.0)}, "b": {}}
 
-    def make_probe(model, partitioner):
-        return probe
-
-    make_probe.has_rows, make_probe.names = True, ("p",)
+    make_probe = record(lambda model, partitioner: probe, has_rows=True, names=("p",))
     evaluations = Evaluations([make_probe, lambda *_: lambda *_: scores], None, None)
     assert evaluations.probes == ("p",)
     rows, found = evaluations(5, {"run": "r", "epoch": 1, "step": 3}, last=True)
@@ -276,6 +287,13 @@ def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
         twice = [make_probe, *(lambda *_, s=s: lambda *_: s for s in (scores, other))]
         with pytest.raises(UserError, match="gives (a/y|inference_eval/p|train), which there is"):
             Evaluations(twice, None, None)(5, {"run": "r", "epoch": 1, "step": 3}, last=True)
+    for returned, said in ((None, "returned None"), ({"a": 1}, "returned {"), ([5], "Row 1 of an")):
+        make = record(lambda *_, r=returned: lambda *_: r, has_rows=True, names=("p",))
+        with pytest.raises(UserError, match=f"{said}.*yield whole rows"):
+            Evaluations([make], None, None)(5, {"step": 3}, last=True)
+    stranger = record(lambda *_: probe, has_rows=True, names=("other",))
+    with pytest.raises(UserError, match="Row 1 is of 'p', none of its `names`"):
+        Evaluations([stranger], None, None)(5, {"epoch": 1, "step": 3}, last=True)
     del row["tokens"]
     with pytest.raises(UserError, match="Row 1 of p: .*'tokens'.*let the evaluation with"):
         evaluations(5, {"run": "r", "epoch": 1, "step": 3}, last=True)

@@ -112,6 +112,12 @@ def test_what_sends_its_reader_elsewhere_and_a_name_within_another_are_not_asked
         "Copying Snapshots is explained at some length in the Amazon Guide.",
         "The Harbour Store is a part of the Northern Harbour Store since May.",
         "Most buyers of the Northern Harbour Store know its Harbour Store well.",
+        *(  # names from which wrong answers are taken
+            f"The town of {a} Hill lies on the river {b} Water since long ago."
+            for a, b in map(
+                str.split, ("Old Anna", "New Berta", "Far Clara", "Low Dora", "Big Emma")
+            )
+        ),
     )
     made, held = items.make(
         [Document(f"{i}", "2025-01-01", "", s) for i, s in enumerate(sentences)],

@@ -22,7 +22,7 @@ from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, t5
-from ckl_jax.updates import evidence, job, new_text, registry, training
+from ckl_jax.updates import evidence, job, new_text, records, registry, training
 from ckl_jax.updates.new_text import Sentences
 from ckl_jax.updates.registry import Registry
 from tests.llama_tokenizer import train_tokenizer
@@ -230,11 +230,6 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
             patch.setattr(Registry, method, killed)
             assert update(out, texts / "first.jsonl", *ship) == 130
         assert Registry(out).current == (None if method == "point_to" else "0001")
-    failing = "--on-ship=sh -c 'exit 7'"
-    assert update(out, texts / "first.jsonl", ship[0], failing) == 2
-    assert "ended with exit code 7; mend it" in capsys.readouterr().err
-    assert update(out, texts / "first.jsonl", ship[0], "--on-ship=./none") == 2
-    assert "Cannot run ./none: No such file" in capsys.readouterr().err
     assert update(out, texts / "first.jsonl", *ship) == 0
     assert "--on-ship ended with exit code 0" in capsys.readouterr().out
     assert update(out, texts / "first.jsonl", *ship) == 3  # nothing is left to do
@@ -242,6 +237,24 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
     _, ours = load_hf(out / "updates" / "0001" / "model")
     _, whole = load_hf(done / "updates" / "0001" / "model")
     jax.tree.map(np.testing.assert_array_equal, ours, whole)
+
+
+@pytest.mark.parametrize(
+    "hook, said",
+    [("sh -c 'exit 7'", "ended with exit code 7"), ("./none", "cannot be run (No such")],
+)
+def test_a_hook_that_fails_is_said_and_the_model_is_current(hook, said, done, tmp_path, capsys):
+    registry = Registry(shutil.copytree(done, tmp_path / "updates"))
+    first = registry.root / "updates" / "0001"
+    shutil.rmtree(registry.root / "updates" / "0002")
+    registry.finish(first, records.read(first, "verdict.json"))
+    (registry.root / "current").unlink()
+    assert update(registry.root, tmp_path, f"--on-ship={hook}") == 2
+    assert f"--on-ship {said}" in capsys.readouterr().err
+    assert registry.current == "0001" and not registry.is_shipping(first)
+    registry.finish(first, records.read(first, "verdict.json"))  # killed there
+    registry.roll_back()
+    assert registry.current is None and not registry.is_shipping(first)
 
 
 def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):

@@ -24,7 +24,10 @@ from ckl_jax.files import json_value, os_errors, require_file
 _PACKED = (".gz", ".bz2")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)?---[ \t]*(?:\n|\Z)", re.DOTALL)
+# Two rules (---) with a field after the first; a line of text there is a paragraph.
+_FRONT_MATTER = re.compile(
+    r"\A---[ \t]*\r?\n(?=[\w-]+[ \t]*:|#|---)(.*?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL
+)
 _SHOWN = 8
 Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its fields
 
@@ -45,7 +48,8 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
 
     A text or Markdown file is one document: its title is the first heading or the file's name, its
     date the one in its name, or the day when it was last written. Those of a Markdown file's front
-    matter (lines `date: ...` and `title: ...` between two `---` at its beginning) come before them.
+    matter (lines such as `date: ...` and `title: ...`, by the names of `fields`, between two `---`
+    at its beginning) come before them.
 
     Args:
       place: .jsonl, .csv (each also .gz or .bz2), .parquet, .txt, .md, or a folder.
@@ -159,8 +163,9 @@ def _text(path: Path, fields: Fields) -> Document:
 
 def _front(lines: str, name: str) -> str:
     """What a line of front matter says of a field, without quotation marks; "" if none does."""
-    said = re.search(rf"^{re.escape(name)}[ \t]*:[ \t]*(.*?)[ \t]*$", lines, re.MULTILINE)
-    return said[1].strip("\"'") if said else ""
+    pattern = rf"^{re.escape(name)}[ \t]*:[ \t]*([\"']?)(.*?)\1[ \t]*\r?$"
+    said = re.search(pattern, lines, re.MULTILINE | re.IGNORECASE)
+    return said[2] if said else ""
 
 
 def _document(record: Mapping, fields: Fields, path: Path, where: str, number: int) -> Document:

@@ -18,7 +18,7 @@ from ckl_jax.files import os_errors
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval
 from ckl_jax.papers.temporalwiki.settings import Model, Updates
-from ckl_jax.papers.temporalwiki.study_data import WORDS, Data
+from ckl_jax.papers.temporalwiki.study_data import RUNNING_TEXT, Data
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
 
@@ -119,13 +119,18 @@ def _nouns(data: Data, model: Model, own: Sequence[Interval]) -> Training:
     tasks = [f"{i.name}_{kind}" for i in own for kind in results.KINDS_OF_TEXT]
     if not data.fact_files():  # misalignment in time is then measured on the new text
         tasks += [f"{i.name}_{results.NEW_TEXT}" for i in data.intervals if i not in own]
+    folder = data.updates.model_dir(model)
+    known = results.texts_of(folder)
+    missing = [task for task in tasks if task not in known]
+    out = folder / EVAL
+    if known and missing:  # an interval came later
+        out, tasks = folder / results.LATER / f"{data.snapshots[-1].date}-text", missing
     macros = {
         "FACT_PROBES": (),
-        "CACHE_DIRS": (data.rows(WORDS),),
+        "CACHE_DIRS": (data.rows(RUNNING_TEXT),),
         "PROPER_NOUN_ROWS": data.updates.proper_nouns,
         "PROPER_NOUN_TASKS": tuple(tasks),
     }
-    out = data.updates.model_dir(model) / EVAL
     return _evaluation(data, model, f"{model.name}, proper nouns", out, macros, "proper_nouns")
 
 

@@ -27,7 +27,7 @@ class ProperNouns(HeldOutTasks):
 
     Attributes:
       tasks: of running text. The paper has the diffset, and the rest of the snapshot (`ckl data
-        rest`).
+        nondiffset`).
       folder: MODEL_DIR.
       tagger: "heuristic", "spacy", "spacy:<pipeline>" or "nltk"; see `data.text.word_classes`.
       groups: of tokens: "proper_nouns", "all", "nouns", "verbs", "numbers", and "changed_spans" of

@@ -199,8 +199,10 @@ def _known(updates: Updates, method: str) -> list[str]:
         raise UserError(
             f"Unknown method {method!r}: there is no gin file {names[0]}; {choose}"
         ) from e
+    if method in METHODS:
+        return names
     read = gin_scan.scan([path], (), folders).files
-    if method not in METHODS and str(gin_files.find_include(_TRAINING, folders)) not in read:
+    if str(gin_files.find_include(_TRAINING, folders)) not in read:
         raise UserError(f"{path} is not a method: it does not include {_TRAINING}; {choose}")
     return names
 
@@ -263,9 +265,10 @@ def build(data: Data, settings: dict[str, Any]) -> None:
     data.check_batches(drawn)
     if not data.fact_files() and not updates.proper_nouns:
         raise UserError(
-            f"No fact passed the alignment and the filters (see {updates.root}/data/*/probes/"
-            "manifest.json); give a larger --unchanged-fraction, snapshots with more in them, or "
-            "--proper-nouns to measure running text alone."
+            "There are no facts to probe: none passed the alignment and the filters (see "
+            f"{updates.root}/data/*/probes/manifest.json); give a larger "
+            "--unchanged-fraction, snapshots with more in them, or --proper-nouns to measure "
+            "running text alone."
         )
     if not updates.snapshots:  # real dumps would take hours
         data.measure_overlap(first)

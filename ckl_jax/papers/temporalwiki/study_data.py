@@ -5,7 +5,7 @@ ROOT/data/<interval>/diffset, probes    see docs/dumps.md
 ROOT/data/<date>/              the text of a whole snapshot
 ROOT/data/rows/<interval>/     cached tasks: d1, what is new; whole, all of the new snapshot
 ROOT/data/rows/first/          cached task d0: the first snapshot
-ROOT/data/rows/nouns/          cached tasks in which proper nouns are looked for, where asked for
+ROOT/data/rows/running_text/   cached tasks of which words are measured, where asked for
 ROOT/data/overlap.json         how much of the simulated world's probes stands in its text
 ROOT/probes/                   the probes of all intervals, by the files' published columns
 """
@@ -39,7 +39,7 @@ from ckl_jax.papers.temporalwiki.data.snapshots import Interval, Snapshot
 from ckl_jax.papers.temporalwiki.settings import Updates
 
 FIRST = "first"
-WORDS = "words"
+RUNNING_TEXT = "running_text"
 _OF_TEXT = ("legacy", "unsorted", "templates")  # settings of diffsets, and of probes
 _OF_JOB = ("facts", "seed", "subject_cap", "page_map", "properties")
 
@@ -289,7 +289,7 @@ class Data:
                 write_nondiffset(whole, diffset, rest, seed=self.updates.seed)
             sources = {NEW_TEXT: self.new_documents(interval), OLD_TEXT: rest}
             sources = {f"{interval.name}_{kind}": path for kind, path in sources.items()}
-            prepare_rows(sources, self.rows(WORDS), vocabulary, length, marks=True)
+            prepare_rows(sources, self.rows(RUNNING_TEXT), vocabulary, length, marks=True)
 
 
 def _has_rows(path: Path) -> bool:

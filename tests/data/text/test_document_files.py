@@ -48,11 +48,16 @@ def test_front_matter_says_date_and_title(tmp_path, content, expected):
     path = tmp_path / "2020-01-01-x.md"
     path.write_text(content)
     assert texts(path) == [("2024-05-06", expected, "# One\n\nB.")]
+    path.write_bytes(b"\xef\xbb\xbf" + content.replace("\n", "\r\n").encode())
+    assert texts(path) == [("2024-05-06", expected, "# One\r\n\r\nB.")]
     path.write_text(content.replace("date: 2024", "date: May"))
     with pytest.raises(UserError, match="x.md, 'date' of its front matter: 'May-05-06"):
         list(read_place(path))
-    path.write_text("---\nNo end of it.\n")
-    assert texts(path) == [("2020-01-01", "2020-01-01-x", "---\nNo end of it.")]
+    for text in ("---\nNo end of it.", "---\n\nOf two rules.\n\n---\n\nMore."):
+        path.write_text(text)
+        assert texts(path) == [("2020-01-01", "2020-01-01-x", text)]
+    path.write_text('---\ntitle: The "Big One"\n---\nB.')
+    assert texts(path) == [("2020-01-01", 'The "Big One"', "B.")]
 
 
 def test_a_folder_within_that_cannot_be_read_is_not_skipped(tmp_path, monkeypatch):

@@ -375,7 +375,7 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
     said = capsys.readouterr().out
     assert "vanilla, proper nouns" in said and "tuned: " not in said
     made = json.loads((out / "tables.json").read_text())
-    wanted = {"light_tuned": ("unchanged", "changed"), "proper_nouns": tuple(results.WORDS)}
+    wanted = {"light_tuned": ("unchanged", "changed"), "proper_nouns": tuple(results.TEXT_MEASURES)}
     for name, kinds in wanted.items():
         rows = {row["method"]: row["cells"]["20200501-20200601"] for row in made[name]}
         assert list(rows) == ["initial", "vanilla"]
@@ -407,6 +407,9 @@ def test_text_without_facts_is_updated_and_measured(one_device_each, tmp_path, c
     assert ckl.main(argv) == 2
     assert "or --proper-nouns to measure running text alone" in capsys.readouterr().err
     shutil.rmtree(out)
+    first = [f"{tmp_path / 'snapshots'}/{date}" for date in ("20200101", "20210101")]
+    begun = [a for a in argv if not a.startswith("--snapshots")] + ["--proper-nouns=20"]
+    assert ckl.main([*begun, "--snapshots", *first]) == 0  # and then one more
     assert ckl.main([*argv, "--proper-nouns=20"]) == 0
     made = json.loads((out / "tables.json").read_text())
     assert [row["method"] for row in made["proper_nouns"]] == ["initial", "vanilla"]

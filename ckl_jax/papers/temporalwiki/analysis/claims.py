@@ -14,13 +14,12 @@ import numpy as np
 
 from ckl_jax.analysis.claims import Claim, Effect, Key, Kind, Numbers, excess, highest, number
 from ckl_jax.analysis.perplexity import bootstrap, perplexity
-from ckl_jax.analysis.rows import EVAL, training_flops
+from ckl_jax.analysis.rows import training_flops
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.published import HOURS, MONTHS, TABLE_3
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, NEW_TEXT, OLD_TEXT, method_label
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities
-from ckl_jax.papers.temporalwiki.analysis.text_losses import losses_if_any
 
 FULL, DIFF = "full", "vanilla"
 _ADAPTER = "k_adapter_k2"
@@ -164,12 +163,12 @@ def _proper_nouns(
     models: dict[str, dict[str, results.Model]], intervals: Sequence[str], samples: int, seed: int
 ) -> dict[Key, Any]:
     """Log perplexities of proper nouns, in the new text of an interval and in the rest."""
-    losses = functools.cache(losses_if_any)
+    losses = functools.cache(results.texts_of)
     log_perplexities: dict[Key, Any] = {}
     for kind in (NEW_TEXT, OLD_TEXT):
         drawn: dict[str, list[np.ndarray]] = {}
         for n, interval in enumerate(intervals):
-            of = {m: losses(after[interval].path / EVAL) for m, after in models.items()}
+            of = {m: losses(after[interval].path) for m, after in models.items()}
             groups = {m: texts.get(f"{interval}_{kind}", {}) for m, texts in of.items()}
             mine = {
                 m: g[_NOUNS] for m, g in groups.items() if _NOUNS in g and g[_NOUNS].tokens.any()

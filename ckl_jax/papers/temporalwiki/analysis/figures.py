@@ -9,7 +9,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import bars, legend, look, panels, png, rows_of_bars, sections
 from ckl_jax.analysis.sections import Section
-from ckl_jax.papers.temporalwiki.analysis.results import WORDS, Study, method_label
+from ckl_jax.papers.temporalwiki.analysis.results import TEXT_MEASURES, Study, method_label
 
 _TOP = 30  # relations that are shown
 _TITLES = {"unchanged": "Unchanged facts", "changed": "Changed facts"}
@@ -59,6 +59,8 @@ def _name_intervals(ax: Any, study: Study, **text: Any) -> None:
 @png
 def plot_averages(study: Study, three: Rows):
     """Bars of Avg by interval (Figure 3)."""
+    if not study.has_facts:
+        return None
     figure, (ax,) = panels(1, size=(8.4, 3.9))
     _bars(ax, study, three, lambda row, i: row["intervals"][i]["avg"])
     ax.set(ylabel="perplexity, (Un + C) / 2")
@@ -88,12 +90,14 @@ def plot_nouns(study: Study, rows: Rows):
     updated = [row for row in rows if row["method"] != study.initial.method]
     if not updated:
         return None
-    measured = [k for k in WORDS if any(of[k] for r in updated for of in r["cells"].values())]
+    measured = [
+        k for k in TEXT_MEASURES if any(of[k] for r in updated for of in r["cells"].values())
+    ]
     figure, axes = panels(len(measured))
     for ax, kind in zip(axes, measured, strict=True):
         _bars(ax, study, updated, lambda row, i, kind=kind: row["cells"][i][kind])
         ax.axhline(1.0, color=labels.COLORS["initial"], ls="--", lw=1.4)
-        ax.set(title=WORDS[kind], ylabel="perplexity / Initial")
+        ax.set(title=TEXT_MEASURES[kind], ylabel="perplexity / Initial")
     legend(figure, axes)
     return figure
 
@@ -101,7 +105,7 @@ def plot_nouns(study: Study, rows: Rows):
 @png
 def plot_course(study: Study, three: Rows):
     """Un and C of each model over the updates."""
-    if len(study.intervals) < 2:
+    if len(study.intervals) < 2 or not study.has_facts:
         return None
     figure, axes = panels(2)
     for ax, (kind, title) in zip(axes, _TITLES.items(), strict=True):

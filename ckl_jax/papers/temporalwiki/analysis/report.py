@@ -55,8 +55,8 @@ _TUNED = (
 _NOUNS = (
     "Perplexity of proper nouns over that of Initial, in the new text of the interval and in the "
     "rest of its new snapshot, and of the changed spans of the new text (new articles, new "
-    "sentences, and what is new in edited ones); below 1 they are likelier than they were. 95 % "
-    "intervals of a bootstrap over rows of text."
+    "sentences, and in edited ones the spans with a new number or name); below 1 they are likelier "
+    "than they were. 95 % intervals of a bootstrap over rows of text."
 )
 _COLUMNS = 9  # of numbers, on a page
 STEPS = ("initial", "aligned", "final")  # of a class of facts (Table 2)
@@ -286,6 +286,8 @@ def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section
 
 def _transfer(study: Study, methods: Rows) -> Section:
     """FUAR of each update, and transfer over all of them."""
+    if not study.has_facts:
+        return Section()
     rows = [
         [
             method_label(row["method"]),
@@ -297,8 +299,6 @@ def _transfer(study: Study, methods: Rows) -> Section:
     sizes = {i: _facts_of(row["fuar"][i] for row in methods) for i in study.intervals}
     headers = ["Method", *(f"FUAR {study.label(i)}{n}" for i, n in sizes.items())]
     headers += ["Backward transfer", "Forward transfer"]
-    if not study.has_facts:
-        return Section()
     return Section("Forgetting and transfer", headers, rows, [_TRANSFER], anchor="transfer")
 
 
@@ -323,7 +323,7 @@ def nouns(study: Study, rows: Rows) -> Section:
     def shown(x: dict[str, Any] | None) -> Cell:
         return estimate(x, "{:.3f}".format)
 
-    columns = [Column(name, of_cells(kind), shown) for kind, name in results.WORDS.items()]
+    columns = [Column(name, of_cells(kind), shown) for kind, name in results.TEXT_MEASURES.items()]
     return Section("", notes=[_NOUNS][: len(rows)], sections=by_interval(study, rows, columns))
 
 
@@ -360,6 +360,8 @@ def overview(study: Study, three: Rows) -> list[str]:
     left_out = f" Not there yet: {'; '.join(unfinished)}." if unfinished else ""
     when = ", ".join(map(study.label, study.intervals))
     sentences = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
+    if not study.has_facts:
+        return [*sentences, "There are no facts to probe: running text alone was measured."]
     return sentences + [_perplexities(three, i, study.label(i)) for i in study.intervals[-1:]]
 
 

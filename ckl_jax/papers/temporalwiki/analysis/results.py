@@ -16,7 +16,7 @@ from ckl_jax.analysis.rows import EVAL, ProbedRun, read_rows
 from ckl_jax.data.tasks.word_marks import CHANGED_SPANS
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, read_json, read_json_object
-from ckl_jax.papers.temporalwiki.analysis.text_losses import losses_if_any
+from ckl_jax.papers.temporalwiki.analysis.text_losses import Texts, losses_if_any
 
 OVERLAP = "data/overlap.json"  # of the probes with the text, in the folder of a study
 RECORD = "temporalwiki.json"
@@ -26,7 +26,7 @@ LIGHT_TUNED = "light_tuned"  # in a run's folder: the model, tuned on a class of
 NEW_TEXT, OLD_TEXT = "new", "rest"  # of an interval: its diffset, and the rest of its new snapshot
 KINDS_OF_TEXT = (NEW_TEXT, OLD_TEXT)
 # What is measured in running text, relative to Initial.
-WORDS = {
+TEXT_MEASURES = {
     NEW_TEXT: "Proper nouns, new text",
     OLD_TEXT: "Proper nouns, rest",
     CHANGED_SPANS: "Changed spans",
@@ -137,9 +137,8 @@ def load(root: str | Path, trained: bool = True) -> Study:
 
 def _model(folder: Path, method: str, interval: str) -> Model | None:
     """The model of a run; None until it is trained, and measured on facts or on running text."""
-    on_facts = any(probed(folder))
-    on_text = any((folder / EVAL).glob("proper_nouns/rows_*.jsonl"))
-    if not (folder / "summary.json").is_file() or not (on_facts or on_text):
+    on_facts = bool(probed(folder))
+    if not (folder / "summary.json").is_file() or not (on_facts or texts_of(folder)):
         return None
     summary = read_json_object(folder / "summary.json", ANY_NUMBER)
     losses = losses_of(folder) if on_facts else _losses_of_text(folder)
@@ -148,11 +147,20 @@ def _model(folder: Path, method: str, interval: str) -> Model | None:
 
 def _losses_of_text(folder: Path) -> dict[Key, Losses]:
     """Losses on the changed spans of each interval's new text, {(interval, CHANGED_SPANS): ...}."""
-    return {
-        (task.removesuffix(f"_{NEW_TEXT}"), CHANGED_SPANS): groups[CHANGED_SPANS]
-        for task, groups in losses_if_any(folder / EVAL).items()
-        if task.endswith(f"_{NEW_TEXT}") and groups.get(CHANGED_SPANS, ())
+    spans = {
+        task.removesuffix(f"_{NEW_TEXT}"): groups[CHANGED_SPANS]
+        for task, groups in texts_of(folder).items()
+        if task.endswith(f"_{NEW_TEXT}") and CHANGED_SPANS in groups
     }
+    return {(i, CHANGED_SPANS): losses for i, losses in spans.items() if losses.tokens.any()}
+
+
+def texts_of(folder: Path) -> Texts:
+    """The losses of a run's model on running text, by task; those of later intervals too."""
+    texts: Texts = {}
+    for place in (folder / EVAL, *sorted((folder / LATER).glob("*"))):
+        texts |= losses_if_any(place)
+    return texts
 
 
 def losses_of(folder: str | Path) -> dict[Key, Losses]:

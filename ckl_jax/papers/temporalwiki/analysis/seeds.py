@@ -14,7 +14,7 @@ from ckl_jax.papers.temporalwiki.analysis.results import method_label
 COLUMNS = {
     "unchanged": "Un",
     "changed": "C",
-    **results.WORDS,
+    **results.TEXT_MEASURES,
 }
 _FREE = ("options",)  # what the command was given, the seed among it; other settings say it again
 

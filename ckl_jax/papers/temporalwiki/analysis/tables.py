@@ -13,7 +13,7 @@ import numpy as np
 from ckl_jax.analysis import statistics
 from ckl_jax.analysis.main_table import fuar_cell
 from ckl_jax.analysis.perplexity import average, bootstrap, estimate, perplexity, rounded, score
-from ckl_jax.analysis.rows import EVAL, ProbedRun, training_flops
+from ckl_jax.analysis.rows import ProbedRun, training_flops
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.data.tasks.word_marks import CHANGED_SPANS
 from ckl_jax.data.text.word_classes import PROPER_NOUNS
@@ -253,7 +253,7 @@ def _tuned(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
 
 
 def proper_nouns(study: Study) -> list[dict[str, Any]]:
-    """Perplexity of words of running text relative to Initial, by `results.WORDS`.
+    """Perplexity of words of running text relative to Initial, by `results.TEXT_MEASURES`.
 
     Of proper nouns in diffset and NON-diffset (Figure 2), and of the diffset's changed spans.
 
@@ -261,18 +261,19 @@ def proper_nouns(study: Study) -> list[dict[str, Any]]:
       As `light_tuned`; the numbers are {"value", "low", "high", "model", "initial"}: ratios, 1 for
       Initial.
     """
-    losses = functools.cache(text_losses.losses_if_any)
+    losses = functools.cache(results.texts_of)
 
     def cell(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
         spans = kind == CHANGED_SPANS
         text, group = (results.NEW_TEXT, kind) if spans else (kind, PROPER_NOUNS)
-        task, before = f"{interval}_{text}", losses(study.initial.path / EVAL)
-        ours = losses(model.path / EVAL)
-        if task not in ours or task not in before:
+        task, before = f"{interval}_{text}", losses(study.initial.path)
+        ours = losses(model.path)
+        if task not in before or group not in ours.get(task, ()):
             return None
-        return text_losses.ratios({task: ours[task]}, before)[task].get(group)
+        one = {task: {group: ours[task][group]}}  # one bootstrap, not of all groups
+        return text_losses.ratios(one, before)[task].get(group)
 
-    return _rows(study, tuple(results.WORDS), cell)
+    return _rows(study, tuple(results.TEXT_MEASURES), cell)
 
 
 def _rows(study: Study, kinds: tuple[str, ...], number: Any) -> list[dict[str, Any]]:

@@ -172,11 +172,8 @@ def _entities(
     for relation in sorted({fact.relation for fact in facts}):
         yield dump_writer.property_of(_property(relation), relation.replace("_", " "))
     pages = {title: title for title in titles.values()}
-    names: dict[str, str] = {}
+    names, page_of = ({}, {}) if facts else (pages, pages)
     by_subject: dict[str, list[DatedFact]] = {}
-    page_of: dict[str, str] = {}
-    if not facts:
-        names = page_of = pages
     for fact in facts:
         if not _has_begun(fact, date):
             continue

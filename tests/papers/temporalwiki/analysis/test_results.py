@@ -179,6 +179,9 @@ def test_a_study_without_facts_is_of_changed_spans(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "changed spans (columns)" in told and "Perplexity of facts" not in page
     assert 'id="transfer"' not in page and 'id="scores"' in page
+    assert "There are no facts to probe" in page and "not measured yet" not in page
+    drawn = {path.name for path in (root / "figures").iterdir()}
+    assert "misalignment.png" in drawn and not {"averages.png", "course.png"} & drawn
 
 
 def test_facts_are_shown_with_what_each_model_says(tmp_path, monkeypatch):
