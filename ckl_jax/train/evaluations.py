@@ -45,16 +45,8 @@ def chosen(
             f"evaluations is {evaluations!r}; give a list, such as (@held_out.Perplexity(),)."
         )
     for setting, given in (("PROBES", probes), *(("One of evaluations", e) for e in evaluations)):
-        # Without its parentheses in gin, a record is a class.
-        if given is not None and (isinstance(given, type) or not callable(given)):
-            raise UserError(
-                f"{setting} is {given!r}; give a record such as @closed_book.ClosedBook(), or None."
-            )
-        if given is not None and not _takes(given, "model", "partitioner"):
-            raise UserError(f"{setting} is {given!r}, which does not take (model, partitioner).")
-        names = getattr(given, "names", None if _has_rows(given) else ())
-        if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
-            raise UserError(f"names of {given!r} is {names!r}; give a list, such as ('my_loss',).")
+        if given is not None:
+            _check(setting, given)
     if hasattr(probes, "data_dir"):
         checks.require_text(PROBE_DIR=probes.data_dir)
     # An evaluation may have nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
@@ -65,6 +57,20 @@ def chosen(
     if twice := [split for split in splits if splits.count(split) > 1]:
         raise UserError(f"Two evaluations are of {twice[0]!r}; leave one out of evaluations.")
     return tuple(every)
+
+
+def _check(setting: str, given: Any) -> None:
+    """Raises `UserError` for what is no evaluation."""
+    # Without its parentheses in gin, a record is a class.
+    if isinstance(given, type) or not callable(given):
+        raise UserError(
+            f"{setting} is {given!r}; give a record such as @closed_book.ClosedBook(), or None."
+        )
+    if not _takes(given, "model", "partitioner"):
+        raise UserError(f"{setting} is {given!r}, which does not take (model, partitioner).")
+    names = getattr(given, "names", None if _has_rows(given) else ())
+    if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+        raise UserError(f"names of {given!r} is {names!r}; give a list, such as ('my_loss',).")
 
 
 class Evaluations:
