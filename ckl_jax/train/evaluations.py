@@ -128,8 +128,12 @@ class Evaluations:
         for number, row in enumerate(rows, 1):
             if not isinstance(row, Mapping):
                 raise UserError(f"Row {number} of an evaluation is {str(row)[:80]}; {remedy}.")
-            whole = {n: list(x) if isinstance(x, tuple) else x for n, x in (context | row).items()}
-            check_row(whole, f"Row {number} of {row.get('probe', 'a probe')}", remedy)
+            where = f"Row {number} of {row.get('probe', 'a probe')}"
+            try:
+                whole = files.as_json({**context, **row})
+            except TypeError as e:  # a set, or a number of NumPy's
+                raise UserError(f"{where}: {e}; {remedy}, of what JSON has.") from e
+            check_row(whole, where, remedy)
             if whole["probe"] not in self.probes:
                 raise UserError(f"Row {number} is of {whole['probe']!r}, none of its `names`.")
             yield whole

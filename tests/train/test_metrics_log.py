@@ -294,6 +294,8 @@ def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
     stranger = record(lambda *_: probe, has_rows=True, names=("other",))
     with pytest.raises(UserError, match="Row 1 is of 'p', none of its `names`"):
         Evaluations([stranger], None, None)(5, {"epoch": 1, "step": 3}, last=True)
+    with pytest.raises(UserError, match="Row 1 of p: Object of type set is not JSON serializable"):
+        evaluations({1}, {"epoch": 1, "step": 3}, last=True)
     del row["tokens"]
     with pytest.raises(UserError, match="Row 1 of p: .*'tokens'.*let the evaluation with"):
         evaluations(5, {"run": "r", "epoch": 1, "step": 3}, last=True)

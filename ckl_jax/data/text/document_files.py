@@ -24,9 +24,10 @@ from ckl_jax.files import json_value, os_errors, require_file
 _PACKED = (".gz", ".bz2")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
-# Two rules (---) with a field after the first; a line of text there is a paragraph.
+# Two rules (---, at the end also ...) with a field after the first; text there is a paragraph.
 _FRONT_MATTER = re.compile(
-    r"\A---[ \t]*\r?\n(?=[\w-]+[ \t]*:|#|---)(.*?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL
+    r"\A---[ \t]*\r?\n(?=[\w-]+[ \t]*:|#|---)(.*?\n)?(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)",
+    re.DOTALL,
 )
 _SHOWN = 8
 Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its fields

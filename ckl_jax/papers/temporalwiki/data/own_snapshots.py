@@ -8,7 +8,7 @@ studies then read them like any dump. Without facts there are no probes, and stu
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ def write_snapshots(
     with tempfile.TemporaryDirectory() as place, closing(Versions(Path(place) / "db")) as versions:
         versions.add(documents)
         dates = sorted(set(dates)) or versions.dates()
-        _check_dates(dates, versions.dates())
+        earlier = {} if replace else _listed(out / "dumps.json")
+        _check_dates(dates, versions.dates(), earlier)
         rows, stamps = [], [date.replace("-", "") for date in dates]
         for stamp, date in zip(stamps, dates, strict=True):
             names = (
@@ -70,7 +71,6 @@ def write_snapshots(
             rows.append({**files_of, "pages": pages, "items": items})
             progress(len(rows), len(dates), "snapshots")
     manifest = {"site": WIKI, "dates": dict(zip(stamps, rows, strict=True))}
-    earlier = {} if replace else _listed(out / "dumps.json")
     every = dict(sorted((earlier | manifest["dates"]).items()))
     files.write_json(out / "dumps.json", manifest | {"dates": every})
     return manifest
@@ -86,8 +86,10 @@ def _listed(record: Path) -> dict[str, Any]:
     }
 
 
-def _check_dates(dates: Sequence[str], of_documents: Sequence[str]) -> None:
-    if len(dates) < 2:
+def _check_dates(
+    dates: Sequence[str], of_documents: Sequence[str], earlier: Collection[str]
+) -> None:
+    if len(dates) < 2 and not earlier:
         raise UserError(
             f"There is one date only ({', '.join(dates) or 'none'}); give --dates, two or more."
         )
