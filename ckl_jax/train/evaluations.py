@@ -130,7 +130,7 @@ class Evaluations:
                 raise UserError(f"Row {number} of an evaluation is {str(row)[:80]}; {remedy}.")
             where = f"Row {number} of {row.get('probe', 'a probe')}"
             try:
-                whole = files.as_json({**context, **row})
+                whole = files.as_json({**context, **row, **context})  # a row says no other step
             except TypeError as e:  # a set, or a number of NumPy's
                 raise UserError(f"{where}: {e}; {remedy}, of what JSON has.") from e
             check_row(whole, where, remedy)
