@@ -300,7 +300,6 @@ def lock(file: Any, wait: bool = False) -> bool:
 
 def refuse_unclaimed(out: str | os.PathLike, command: str, overwrite: bool | None) -> None:
     """Raises `UserError` for a folder with files that is not marked as the command's own."""
-    refuse_address(out)
     if os.path.exists(out) and not os.path.isdir(out):
         raise UserError(f"{os.fspath(out)} is a file; choose another --out for the folder.")
     if _read_mark(out)[0] != command:

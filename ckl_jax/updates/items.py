@@ -459,7 +459,7 @@ def _middles(pair: Pair, index: _Index, *read: _Index) -> dict[str, str]:
     days: dict[str, list[str]] = collections.defaultdict(list)
     for day, key in (other for text in read for other in _other_answers(pair, index, text)):
         days[key].append(day)
-    return {key: _middle(found) for key, found in days.items()}
+    return {key: _middle(stated) for key, stated in days.items()}
 
 
 def _middle(days: Iterable[str]) -> str:
