@@ -152,7 +152,7 @@ class _Index:
 
     def __init__(self, documents: Iterable[Document], finder: HeuristicFinder, inside: Set[str]):
         self._inside = inside
-        self._several: dict[tuple[Relation, int, int], bool] = {}
+        self._several: dict[tuple[Relation, int, int, bool], bool] = {}
         self._indices: tuple[_Index, ...] = (self,)
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
         self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
@@ -199,39 +199,44 @@ class _Index:
             text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
         )
 
-    def has_several(self, relation: Relation, answer: int, about: int) -> bool:
+    def has_several(
+        self, relation: Relation, answer: int, about: int, *, in_older: bool = False
+    ) -> bool:
         """Whether a name has several answers at a time in a relation, as a manager of two firms.
 
         Args:
           answer, about: which of the names in a sentence they are.
+          in_older: whether older text alone says so, or says nothing of the relation.
         """
-        asked = relation, answer, about
+        asked = relation, answer, about, in_older
         if asked not in self._several:
             answers: dict[str, set[str]] = collections.defaultdict(set)
-            for index in self._indices:
+            indices = self._indices[-1:] if in_older else self._indices
+            for index in indices:
                 for sentence in index.by_relation.get(relation, ())[:_READ]:
                     answers[sentence.keys[about]].add(sentence.keys[answer])
             times = (
-                sorted(filter(None, (self._time_of((key, name), keys) for key in keys)))
+                sorted(filter(None, (_time_of((key, name), keys, indices) for key in keys)))
                 for name, keys in answers.items()
             )
             several = sum(any(b[0] <= a[1] for a, b in itertools.pairwise(t)) for t in times)
-            self._several[asked] = several > _SEVERAL * len(answers)
+            self._several[asked] = several > _SEVERAL * len(answers) or (in_older and not answers)
         return self._several[asked]
 
-    def _time_of(self, pair: Pair, answers: Set[str]) -> tuple[str, str] | None:
-        """The first and the median day of a pair in wordings that its text uses again.
 
-        After a change the old answer may be named now and then, and so the last day says little.
-        Sentences with another of the `answers` do not count: they may tell of a change.
-        """
-        days = sorted(
-            s.date
-            for index in self._indices
-            for s in index.by_pair.get(pair, ())
-            if len(answers.intersection(s.keys)) == 1 and len(index.by_relation[s.relation]) > 1
-        )
-        return (days[0], _middle(days)) if days else None
+def _time_of(pair: Pair, answers: Set[str], indices: Sequence[_Index]) -> tuple[str, str] | None:
+    """The first and the median day of a pair in wordings that its text uses again.
+
+    After a change the old answer may be named now and then, and so the last day says little.
+    Sentences with another of the `answers` do not count: they may tell of a change.
+    """
+    days = sorted(
+        s.date
+        for index in indices
+        for s in index.by_pair.get(pair, ())
+        if len(answers.intersection(s.keys)) == 1 and len(index.by_relation[s.relation]) > 1
+    )
+    return (days[0], _middle(days)) if days else None
 
 
 def _places(text: str, finder: HeuristicFinder, inside: Set[str]) -> list[tuple[int, int, bool]]:
@@ -351,7 +356,7 @@ def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
     if pair in before.by_pair:
         return "kept", ""
     old = _old_answer(pair, index, before)
-    if old and _is_the_same(old, pair[0]):
+    if old is None or (old and _is_the_same(old, pair[0])):
         return "", ""
     if old:
         return "changed", before.labels[old]
@@ -359,7 +364,7 @@ def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
     if _is_month(pair[0], index) and _past(pair[1], before):
         return "", ""
     # If the other way round it is a change, the item is made that way.
-    return ("" if _old_answer(pair[::-1], index, before) else "new"), ""
+    return ("new" if _old_answer(pair[::-1], index, before) == "" else ""), ""
 
 
 def _some(documents: Iterable[Document]) -> list[Document]:
@@ -436,11 +441,16 @@ def _one_form(word: str) -> str:
     return _DIGITS.get(word) or word.removesuffix("s")
 
 
-def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
-    """The key of the answer that old text gives in the words of the new sentence, or ""."""
+def _old_answer(pair: Pair, now: _Index, before: _Index) -> str | None:
+    """The key of the answer that old text gives in the words of the new sentence.
+
+    "" if there is none, None if it cannot be told whether the new answer replaced one.
+    """
     middles = _middles(pair, now, before)
-    # Neither in old nor in new text: what differs between them may have changed.
-    return "" if not middles or _has_several(pair, now) else max(middles, key=middles.__getitem__)
+    several = _has_several(pair, now) if middles else True
+    if several is None:
+        return None
+    return "" if several else max(middles, key=middles.__getitem__)
 
 
 def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
@@ -448,8 +458,9 @@ def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
     mine = _middle(s.date for text in read for s in text.by_pair.get(pair, ()))
     for one in (pair, pair[::-1]):
         middles = _middles(one, index, *read)
-        later = any(day > mine and not _is_the_same(key, one[0]) for key, day in middles.items())
-        if later and not _has_several(one, index):
+        days = [day for key, day in middles.items() if not _is_the_same(key, one[0])]
+        several = _has_several(one, index) if days else True
+        if several is None or (not several and max(days) > mine):
             return True
     return False
 
@@ -468,13 +479,20 @@ def _middle(days: Iterable[str]) -> str:
     return ordered[len(ordered) // 2]
 
 
-def _has_several(pair: Pair, index: _Index) -> bool:
-    """Whether a name may have several answers at a time, in the relations that state a fact."""
+def _has_several(pair: Pair, index: _Index) -> bool | None:
+    """Whether a name may have several answers at a time, in the relations that state a fact.
+
+    None where names had one answer each in older text and have several in both texts together: then
+    the new answers are further ones, or replaced the old, which are still named as often.
+    """
     answer, about = pair
-    return any(
-        index.has_several(s.relation, s.keys.index(answer), s.keys.index(about))
-        for s in index.by_pair[pair]
-    )
+    relations = {
+        (s.relation, s.keys.index(answer), s.keys.index(about)) for s in index.by_pair[pair]
+    }
+    several = [relation for relation in relations if index.has_several(*relation)]
+    if any(index.has_several(*relation, in_older=True) for relation in several):
+        return True
+    return None if several else False
 
 
 def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, str]]:

@@ -104,11 +104,16 @@ def facts(each: int, seed: int = 0, shared: float = 0.0) -> list[Fact]:
 
 
 def documents(
-    planted: list[Fact], seed: int = 0, tellings: int = 4, reminded: float = 0.0
+    planted: list[Fact],
+    seed: int = 0,
+    tellings: int = 4,
+    reminded: float = 0.0,
+    reminders: int = 1,
 ) -> list[Document]:
     """Documents of 2024 (kept and changed facts as they were) and of 2025 (all as they are).
 
-    Of a fraction `reminded` of the changed facts those of 2025 also tell once what was before.
+    Of a fraction `reminded` of the changed facts those of 2025 also tell what was before, in so
+    many sentences.
     """
     rng, found = random.Random(seed), []
     for year, kinds in ((2024, ("kept", "changed")), (2025, ("changed", "new"))):
@@ -119,7 +124,8 @@ def documents(
                 wordings = rng.sample(WORDINGS[fact.relation], tellings)
                 told += [w.format(x=fact.subject, y=answer) for w in wordings]
                 if fact.old and year == 2025 and reminded and rng.random() < reminded:
-                    told.append(rng.choice(wordings).format(x=fact.subject, y=fact.old))
+                    again = rng.sample(wordings, reminders)
+                    told += [w.format(x=fact.subject, y=fact.old) for w in again]
         rng.shuffle(told)
         for number, start in enumerate(range(0, len(told), 4)):
             text = " ".join(s for t in told[start : start + 4] for s in (t, rng.choice(FILLER)))
@@ -162,6 +168,8 @@ def show() -> None:
         "in four; one answer in five is another fact's too": {"shared": 0.2},
         "in four; of one change in five what was before is told again": {"reminded": 0.2},
         "of two in five": {"reminded": 0.4},
+        "of two in three, twice": {"reminded": 2 / 3, "reminders": 2},
+        "of two in three, as often as before": {"reminded": 2 / 3, "reminders": 4},
     }
     print("| told | new | changed | kept | wrong |\n| --- | ---: | ---: | ---: | ---: |")
     for name, case in cases.items():

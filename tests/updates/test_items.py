@@ -106,6 +106,16 @@ def test_old_answers_that_are_named_after_a_change_make_no_difference():
     }
 
 
+def test_changes_are_not_asked_where_most_old_answers_are_named_as_often_as_before():
+    """Whether the new answers replaced the old ones cannot be told there."""
+    assert planted.asked(30, seeds=1, reminded=2 / 3, reminders=4) == {
+        "new": 30,
+        "changed": 0,
+        "kept": 30,
+        "wrong": 0,
+    }
+
+
 def test_what_sends_its_reader_elsewhere_and_a_name_within_another_are_not_asked():
     sentences = (
         "For more information, see Copying Snapshots in the Amazon Guide.",
