@@ -49,6 +49,7 @@ class StudySettings:
 
     def __post_init__(self) -> None:
         checks.require_int(0, **{"--seed": self.seed, "--jobs": self.jobs})
+        files.refuse_address(self.out)
 
     def _set(self, **values: Any) -> None:
         """Normalises values, such as "all", before anything reads them."""
