@@ -9,7 +9,7 @@ from tyro.conf import arg
 from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
-from ckl_jax.files import locked, refuse_existing, refuse_to_replace
+from ckl_jax.files import locked, refuse_existing, refuse_to_replace, require_file
 from ckl_jax.options import Files, Flat
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
@@ -104,6 +104,8 @@ def rows(
     from ckl_jax.data.tasks.causal import prepare_rows
     from ckl_jax.data.text.vocabulary_copy import open_vocabulary
 
+    for file in documents:
+        require_file(file, f"Cannot read {file}: it is no file (--documents).")
     sources = {Path(file).name.split(".")[0]: file for file in documents}
     if len(sources) < len(documents):
         raise UserError("Two files of --documents have one name, which would be one task's.")

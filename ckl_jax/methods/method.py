@@ -117,7 +117,7 @@ class Method:
     trains: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
+        if not isinstance(self.name, str) or not self.name.strip() or "/" in self.name:
             raise UserError(f"Method.name is {self.name!r}; give a name, such as 'lora'.")
         of = f"of method {self.name!r}"
         checks.require_names(empty=True, **{f"trainable {of}": self.trainable})

@@ -157,7 +157,7 @@ def _write_events(folder: str, step: int, splits: Scores) -> None:
 
 
 def _table(path: str, scores: Scores) -> str:
-    width = max(map(len, scores))
+    width = max(map(len, scores), default=0)  # of a probe without items there are none
     lines = [path]
     for probe, values in scores.items():
         numbers = "  ".join(f"{name} {value:6.2f}" for name, value in values.items())

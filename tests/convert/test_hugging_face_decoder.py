@@ -221,6 +221,9 @@ def test_rows_are_as_long_as_the_model_has_positions(hf, tmp_path, capsys):
     out = ["--out", str(tmp_path / "long"), "--length=33"]
     assert main([*argv, str(tmp_path / "ours"), *out]) == 0
     assert "--length 33 is more than the 32 positions of" in capsys.readouterr().out
+    lacking, out = str(tmp_path / "lacking.jsonl"), tmp_path / "none"
+    assert main([*argv[:4], lacking, argv[4], str(tmp_path / "ours"), "--out", str(out)]) == 2
+    assert f"Cannot read {lacking}" in capsys.readouterr().err and not out.exists()
     model, params = open_model(hf)
     batch = {"decoder_input_tokens": np.ones((1, 33), np.int32)}
     with pytest.raises(UserError, match="32 positions; give smaller TASK_FEATURE_LENGTHS, or"):

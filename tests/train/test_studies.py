@@ -50,6 +50,8 @@ def test_only_some_settings_may_change(tmp_path, capsys):
             run(**{**kept, name: value})
     with pytest.raises(UserError, match="--seed is -1; give 0 or more"):
         run(seed=-1)
+    with pytest.raises(UserError, match="gs://a/b is an address"):
+        Settings(out="gs://a/b")  # a plan makes nothing, and would not find out
     for record in ("[]", "3", '"a"', "null"):
         (tmp_path / "study.json").write_text(record)
         with pytest.raises(UserError, match=re.escape(f"study.json holds {record}, which is not")):

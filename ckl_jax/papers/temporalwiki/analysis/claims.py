@@ -6,13 +6,23 @@ intervals, each of the model after it; and of the cost of an update.
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.claims import Claim, Effect, Key, Kind, Numbers, excess, highest, number
+from ckl_jax.analysis.claims import (
+    Claim,
+    Effect,
+    Key,
+    Kind,
+    Numbers,
+    excess,
+    highest,
+    make_again,
+    number,
+)
 from ckl_jax.analysis.perplexity import bootstrap, perplexity
 from ckl_jax.analysis.rows import training_flops
 from ckl_jax.errors import UserError
@@ -183,6 +193,12 @@ def _proper_nouns(
     return log_perplexities
 
 
+def _make(kind: Kind, out: Path, settings: Mapping[str, Any], command: str) -> str:
+    if command == kind.command and not results.load(out).has_facts:
+        return "its snapshots have no facts to measure"
+    return make_again(kind, out, settings, command)
+
+
 KIND = Kind(
     paper="TemporalWiki (Jang et al. 2022)",
     command="ckl temporalwiki",
@@ -192,4 +208,5 @@ KIND = Kind(
     flags=("seed", "size", "months", "model"),
     commands={_NOUNS: "ckl temporalwiki --proper-nouns 10000"},
     free=("methods", "options"),
+    make=_make,
 )

@@ -182,6 +182,8 @@ def test_a_study_without_facts_is_of_changed_spans(tmp_path, capsys):
     assert "There are no facts to probe" in page and "not measured yet" not in page
     drawn = {path.name for path in (root / "figures").iterdir()}
     assert "misalignment.png" in drawn and not {"averages.png", "course.png"} & drawn
+    assert ckl.main(["claims", str(root), "--samples", "100"]) == 0
+    assert "misaligned; its snapshots have no facts to measure." in capsys.readouterr().out
 
 
 def test_facts_are_shown_with_what_each_model_says(tmp_path, monkeypatch):
