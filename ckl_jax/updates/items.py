@@ -24,7 +24,7 @@ from ckl_jax.data.facts.statements import Statement
 from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise
 from ckl_jax.data.text.spans import has_sentinel, split_sentences
-from ckl_jax.data.text.taggers import HeuristicFinder
+from ckl_jax.updates.names import NameFinder
 
 TAGS = ("new", "changed", "kept")
 CANDIDATES = 10  # answers that a model chooses from
@@ -50,18 +50,6 @@ _REFERS = re.compile(
     r"|\b(?:the|these)(?: following)? (?:instructions|steps) (?:in|at)\b",
     re.IGNORECASE,
 )
-# What comes before a date that says when; in brackets it often says of when a number is.
-_WHEN = re.compile(r"\b(?:in|on|since|until|from|by|of|before|after|during)\s+$", re.IGNORECASE)
-# Beside a name these are no part of it, as other capitalised words are.
-_TITLES = frozenset(
-    "president premier prime minister chancellor governor secretary ambassador king queen emperor "
-    "prince princess pope general mr mrs ms dr sir lord lady professor".split()
-)
-_LAST_WORD = re.compile(r"(\S+) $")
-# What follows a name and belongs to it: capitalised words, and a number that is no amount.
-_NEXT_WORDS = re.compile(r"(?: [A-Z]\w*(?:-\w+)*| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*")
-_ADDRESS_BEFORE, _NO_END = re.compile(r"[\w/#=]"), re.compile(r"[\w/]|\.\w| [A-Z0-9]")
-_INSIDE = re.compile(r"[a-z,;] ([A-Z][\w-]* [A-Z][\w-]*)")
 _EMPTY_WORDS = frozenset(
     "a an the of in on at by to for from with and or as is was are were be been has have had it "
     "its his her their this that which who whom also new".split()
@@ -150,8 +138,7 @@ Relation = tuple[frozenset[str], int]
 class _Index:
     """Sentences of documents, indexed by the names in them and by pairs of names."""
 
-    def __init__(self, documents: Iterable[Document], finder: HeuristicFinder, inside: Set[str]):
-        self._inside = inside
+    def __init__(self, documents: Iterable[Document], names: NameFinder):
         self._several: dict[tuple[Relation, int, int, bool], bool] = {}
         self._indices: tuple[_Index, ...] = (self,)
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
@@ -160,7 +147,7 @@ class _Index:
         self.labels: dict[str, str] = {}  # key -> as it was written first
         for document in documents:
             for text in split_sentences(document.text):
-                if (sentence := self._read(text, finder, document)) is None:
+                if (sentence := self._read(text, names, document)) is None:
                     continue
                 self.by_relation[sentence.relation].append(sentence)
                 for _, _, key in sentence.spans:
@@ -175,14 +162,14 @@ class _Index:
         self._indices = before._indices = self, before
         before._several = self._several
 
-    def _read(self, text: str, finder, document: Document) -> _Sentence | None:
+    def _read(self, text: str, names: NameFinder, document: Document) -> _Sentence | None:
         words = _WORD.findall(text.lower())
         if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
             return None
         if not _WHOLE.match(text) or _REFERS.search(text):
             return None
         spans, dates = [], set()
-        for start, end, is_date in _places(text, finder, self._inside):
+        for start, end, is_date in names.find(text):
             key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
             if len(key) < 3 or (is_date and not _YEAR.search(key)):
                 continue
@@ -239,51 +226,13 @@ def _time_of(pair: Pair, answers: Set[str], indices: Sequence[_Index]) -> tuple[
     return (days[0], _middle(days)) if days else None
 
 
-def _places(text: str, finder: HeuristicFinder, inside: Set[str]) -> list[tuple[int, int, bool]]:
-    """Where names and dates stand in a sentence, in order, and whether each is a date."""
-    spans = finder.find(text)
-    dates = {(start, end) for start, end, label in spans if label == "DATE"}
-    wholes = {_whole(text, start, end, inside) for start, end, label in spans if label != "DATE"}
-    names = {w for w in wholes if w and all(w[1] <= a or b <= w[0] for a, b in dates)}
-    # A name within a longer one is a title's: "Holt" of "Amazon President Holt".
-    names = {w for w in names if not any(w[0] <= a and b <= w[1] for a, b in names - {w})}
-    when = {date for date in dates if _WHEN.search(text[: date[0]])}
-    return sorted((*place, place in when) for place in names | when)
-
-
-def _whole(text: str, start: int, end: int, inside: Set[str]) -> tuple[int, int] | None:
-    """The name that a found one is part of: "Amazon EC2" for Amazon, "Orion 4" for Orion.
-
-    Args:
-      inside: the first two words of names inside sentences, in lower case.
-
-    Returns:
-      Its place, or None if it cannot be told, as after a possessive and in an address.
-    """
-    end += len(_NEXT_WORDS.match(text[end:])[0])
-    while (before := _LAST_WORD.search(text[:start])) is not None:
-        word = before[1].lstrip("\"'([\u201c")
-        if not word[:1].isupper() or not word[-1].isalnum() or word.lower() in _TITLES:
-            break
-        # The first word of a sentence is capitalised anyway.
-        if before.start() == 0 and f"{word} {text[start:end].split()[0]}".lower() not in inside:
-            break
-        if word.endswith(("'s", "\u2019s")):
-            return None
-        start -= len(word) + 1
-        if word != before[1]:  # a bracket or a quotation mark comes before it
-            break
-    if _ADDRESS_BEFORE.match(text[start - 1 : start]) or _NO_END.match(text[end:]):
-        return None
-    return start, end
-
-
 def make(
     new: Iterable[Document],
     old: Iterable[Document],
     limits: Mapping[str, int],
     seed: int = 0,
     earlier: Sequence[Item] = (),
+    asked: Iterable[str] = (),
 ) -> tuple[list[Item], frozenset[str]]:
     """Makes items from new text, and from old text for facts that only it states.
 
@@ -297,20 +246,20 @@ def make(
       limits: items of each tag, at most.
       seed: of the choice of items and of wrong answers.
       earlier: items of earlier updates, the oldest first.
+      asked: sentences that are held back whatever is made, such as those of the user's questions.
 
     Returns:
       The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
     """
     documents = _some(new), _some(old)
     texts = [document.text for part in documents for document in part]
-    finder = HeuristicFinder.fit(texts)
-    inside = {words.lower() for text in texts for words in _INSIDE.findall(text)}
-    now, before = (_Index(part, finder, inside) for part in documents)
+    names = NameFinder(texts)
+    now, before = (_Index(part, names) for part in documents)
     now.share_relations(before)
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
-    held: set[str] = set()
+    held = set(map(normalise, asked))
+    stays: set[str] = set()  # the evidence of items
     seen: set[frozenset[str]] = set()
-    used: set[str] = set()  # sentences that are items or the evidence of one
     for index, is_new in ((now, True), (before, False)):
         pairs = sorted(index.by_pair, key=lambda pair: hash64(seed, *pair))
         for pair in pairs:
@@ -319,7 +268,7 @@ def make(
             # A fact makes an item one way round.
             if frozenset(pair) in seen:
                 continue
-            sentences = _two_wordings(pair, index, used)
+            sentences = _two_wordings(pair, index, held, stays)
             if sentences is None or (not is_new and _may_have_changed(pair, before, now)):
                 continue
             tag, old_answer = _tag(pair, index, before)
@@ -331,8 +280,8 @@ def make(
                 continue
             chosen[tag].append(item)
             seen.add(frozenset(pair))
-            used |= {probe.text, evidence.text}
-            held |= set(map(normalise, _same_wording(pair, probe, index)))
+            stays.add(normalise(evidence.text))
+            held |= _same_wording(pair, probe, index)
     made = [item for tag in TAGS for item in chosen[tag]]
     again = _still_right(earlier, made, now, before)
     again.sort(key=lambda item: hash64(seed, item.id))
@@ -373,8 +322,15 @@ def _some(documents: Iterable[Document]) -> list[Document]:
     return sample[:: max(1, -(-words // _TEXT_WORDS))]
 
 
-def _two_wordings(pair: Pair, index: _Index, used: set[str]) -> tuple[_Sentence, _Sentence] | None:
-    """(sentence to probe, another that states the same fact in other words), or None."""
+def _two_wordings(
+    pair: Pair, index: _Index, held: Set[str], stays: Set[str]
+) -> tuple[_Sentence, _Sentence] | None:
+    """(sentence to probe, another that states the same fact in other words), or None.
+
+    Args:
+      held: sentences that are held back already, and so are no evidence, by `normalise`.
+      stays: sentences that must not be held back, for they are the evidence of other items.
+    """
     answer, about = pair
     sentences = index.by_pair[pair]
     if len(sentences) < 2 or any(len(index.by_name[name]) > _COMMON for name in pair):
@@ -387,9 +343,10 @@ def _two_wordings(pair: Pair, index: _Index, used: set[str]) -> tuple[_Sentence,
     if is_date:  # of the past of a name that has no other more often
         past = _past(about, index)
         is_specific &= 2 * past.count(answer) >= len(past) > 0
-    free = [s for s in sentences if s.text not in used]
-    for evidence in sentences:
-        for probe in free:
+    free = [s for s in sentences if normalise(s.text) not in held]
+    probes = [s for s in free if not _same_wording(pair, s, index) & stays]
+    for evidence in free:
+        for probe in probes:
             if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:
                 continue
             shared = probe.frame(*pair) & evidence.frame(*pair)
@@ -424,9 +381,9 @@ def _alike(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 def _same_wording(pair: Pair, probe: _Sentence, index: _Index) -> set[str]:
-    """Sentences that state a fact in the probe's wording; they are held back with it."""
+    """The sentences that state a fact in the probe's wording, and are held back with it."""
     alike = (s for s in index.by_pair[pair] if _alike(s.words, probe.words) > _ALIKE)
-    return {probe.text, *(s.text for s in alike)}
+    return {normalise(s.text) for s in (probe, *alike)}
 
 
 def _is_the_same(a: str, b: str) -> bool:

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import functools
 import os
-import shlex
 import shutil
 import tempfile
 import time
@@ -34,7 +33,6 @@ from ckl_jax.data.facts.overlap import measure
 from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, spread, write_documents
-from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError, if_missing
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
@@ -75,6 +73,8 @@ def review(settings: Update, progress: Progress, say: Callable[[str], None] = pr
     Raises:
       UserError: bad input; or the items are in use already.
     """
+    if settings.decisions:
+        raise UserError("--review makes the page whose --decisions go on; give one of them.")
     with _locked(settings, progress, say) as started:
         return started.review()
 
@@ -271,9 +271,7 @@ class _Run:
         if (self.folder / "before.json").exists():
             raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
         page = self.folder / "review.html"
-        places = (shlex.quote(str(p)) for p in (self.settings.documents, self.settings.out))
-        command = "ckl update --documents {} --out {}".format(*places)
-        item_review.write_review(read_items(self.folder), page, command)
+        item_review.write_review(read_items(self.folder), page, self.settings.command)
         self._say(f"{page}\nExport your decisions there, and add --decisions FILE to go on.")
         return 0
 
@@ -341,7 +339,7 @@ class _Run:
                     self._progress(i, 0, "documents read")
                 yield document
 
-        documents = new_text.select(read(), known, self.settings.since, today, counts)
+        documents = new_text.select(read, known, self.settings.since, today, counts)
         new_text.write_documents(documents, self.folder / "all.jsonl", self.folder / "old.jsonl")
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
         if counts.words < _MIN_WORDS:
@@ -421,9 +419,10 @@ class _Run:
         earlier = [item for folder in self.learned for item in read_items(folder)]
         # Of one's own facts the file of this update says what is right now.
         again = [item for item in earlier if item.about or not self.facts]
-        made, held = items.make(self._parts(held_out=False), self._older(), room, seed, again)
+        asked = [item.text for item in (*own, *earlier)]
+        parts = self._parts(held_out=False), self._older()
+        made, held = items.make(*parts, room, seed, again, asked)
         made = [*own, *made]
-        held |= {normalise(item.text) for item in (*made, *earlier)}
 
         def write(name: str, documents: Iterable[Document]) -> None:
             kept = (dataclasses.replace(d, text=items.without(d.text, held)) for d in documents)

@@ -8,7 +8,7 @@ bytes of memory for each sentence ever read.
 import dataclasses
 import itertools
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -109,12 +109,18 @@ def _saved(path: Path) -> np.ndarray:
 
 
 def select(
-    documents: Iterable[Document], known: Sentences, since: str, today: str, counts: Counts
+    read: Callable[[], Iterable[Document]],
+    known: Sentences,
+    since: str,
+    today: str,
+    counts: Counts,
 ) -> Iterator[tuple[Document, bool]]:
-    """Yields (the new text of a document, whether it is older than `since`).
+    """Yields (the new text of a document, whether it is older than `since`), older ones first.
+
+    So what older text says too is not new, in whatever order the documents come.
 
     Args:
-      documents: in any order.
+      read: gives the documents, anew each time it is called.
       known: sentences of earlier updates; gets those of the documents.
       since: YYYY-MM-DD; "" takes all documents as new.
       today: no document is from a later day.
@@ -123,7 +129,11 @@ def select(
     Raises:
       UserError: a document is from the future.
     """
-    documents = iter(documents)
+
+    def of(is_old: bool) -> Iterator[Document]:
+        return (d for d in read() if (d.date < since) == is_old)
+
+    documents = itertools.chain(of(True) if since else (), of(False))
     while batch := list(itertools.islice(documents, _BATCH)):
         counts.documents += len(batch)
         split = [_paragraphs(document, today) for document in batch]

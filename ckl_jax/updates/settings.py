@@ -43,7 +43,7 @@ class Update:
       keep: Last updates whose models stay on disk, beside the current one and, from 2 on, the one
         that a rollback goes back to.
       seed: Random seed of the choice of facts and of training.
-      bindings: Gin bindings for the training, such as "EPOCHS = 2".
+      bindings: Gin bindings for the training, such as "WEIGHT_DECAY = 0.1".
     """
 
     out: str
@@ -92,6 +92,18 @@ class Update:
                 datetime.date.fromisoformat(self.since)
             except ValueError as e:
                 raise UserError(f"--since {self.since!r} is not a day YYYY-MM-DD.") from e
+
+    @property
+    def command(self) -> str:
+        """The `ckl update` that has these settings."""
+        words = ["ckl", "update"]
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default and field.name != "bindings":
+                words.append(f"--{field.name.replace('_', '-')}")
+                if value is not True:
+                    words.append(",".join(value) if isinstance(value, tuple) else str(value))
+        return shlex.join([*words, *(f"--gin.{binding}" for binding in self.bindings)])
 
     @property
     def fields(self) -> Fields:

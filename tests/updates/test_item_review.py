@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 from ckl_jax.cli import ckl
 from ckl_jax.data.text.documents import write_documents
@@ -29,13 +30,27 @@ def test_dropped_items_are_not_used(tmp_path, monkeypatch, capsys):
         command = ["update", "--out", out, "--documents", documents, "--model", model]
         return ckl.main([*command, "--since=2025-01-01", *QUICK, *argv])
 
-    assert run("--review") == 0
+    more = ("--ship-if=new >= 0", "--gin.WEIGHT_DECAY=0.1")
+    assert run("--review", *more) == 0
     folder = tmp_path / "out" / "updates" / "0001"
     items = job.read_items(folder)
     page = (folder / "review.html").read_text()
     data = json.loads(re.search(r'id="items-data">(.*?)</script>', page, re.DOTALL)[1])
     assert [item["key"] for item in data["items"]] == [item.id for item in items]
-    assert "edit" not in data["actions"] and "--decisions" in data["command"]
+    assert "edit" not in data["actions"]
+    # The command goes on with all that was given.
+    words = shlex.split(data["command"])
+    assert "--gin.WEIGHT_DECAY=0.1" in words
+    monkeypatch.setattr(job, "update", lambda settings, *_: given.append(settings) or 0)
+    given = []
+    assert ckl.main(words[1:]) == 0
+    (settings,) = given
+    assert settings.decisions == "decisions.json" and settings.ship_if == "new >= 0"
+    assert (settings.since, settings.model) == ("2025-01-01", model)
+    monkeypatch.undo()
+    monkeypatch.setattr(job._Run, "_ask", stop)
+    both = ("--review", "--decisions", str(tmp_path / "news.jsonl"))
+    assert run(*both) == 2 and "give one of them" in capsys.readouterr().err
     assert all(item["evidence"][0]["sentence"] for item in data["items"])
 
     first, *others = items

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from ckl_jax.data.text.documents import Document
+from ckl_jax.data.text.sentences import normalise
 from ckl_jax.updates import items
 from tests.updates import planted
 from tests.updates.planted import right
@@ -152,6 +153,28 @@ def test_what_is_asked_is_not_trained_on_and_its_evidence_is():
             assert item.evidence in text and item.evidence != item.text
 
 
+def test_a_sentence_that_is_held_back_is_no_evidence():
+    sentences = (
+        "Mara Quill began with Orda Foods in a barn.",
+        "The firm Orda Foods was founded by Mara Quill in the town of Velm.",
+        "It was in Velm that Orda Foods opened its first shop.",
+        "Mara Quill still lives in Velm, close to her mother.",
+        *(  # names from which wrong answers are taken
+            f"The town of {name} Hill lies on the river {name} Water since long ago."
+            for name in ("Old Anna", "New Berta", "Far Clara", "Low Dora", "Big Emma")
+        ),
+    )
+    documents = [Document(f"{i}", "2025-01-01", "", s) for i, s in enumerate(sentences)]
+    for seed in range(10):
+        made, held = items.make(documents, [], dict.fromkeys(items.TAGS, 9), seed)
+        assert made and not held & {normalise(item.evidence) for item in made}
+        asked = {item.text for item in made}
+        assert not asked & {
+            item.evidence
+            for item in items.make(documents, [], dict.fromkeys(items.TAGS, 9), seed, (), asked)[0]
+        }
+
+
 def test_candidates_are_other_answers_and_the_old_one_second():
     _, _, made, _ = make(tellings=4)
     for item in made:
@@ -197,31 +220,6 @@ def test_facts_that_have_changed_are_not_asked_again_whichever_name_was_asked_fo
         "c": ("kept", ""),
         "d": ("kept", ""),
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "found", "whole"),
-    [
-        ("You may use the Amazon EC2 console.", "Amazon EC2", "Amazon EC2"),
-        ("You may use the Amazon EC2 console.", "Amazon", "Amazon EC2"),
-        ("You may use the Amazon EC2 console.", "EC2", "Amazon EC2"),
-        ("It was said by President Vera Holt.", "Vera Holt", "Vera Holt"),
-        ("In Paris it rained.", "Paris", "Paris"),
-        ("See API_Create.html for it.", "Create", None),
-        ("It rained in (Paris), they said.", "Paris", "Paris"),
-        ("It rained in (Old Paris), they said.", "Paris", "Old Paris"),
-        ("Most sales were of Orion 4, they said.", "Orion", "Orion 4"),
-        ("Most sales were of Orion 4.5.", "Orion", "Orion 4.5"),
-        ("They sold at Orion 4,000 of them.", "Orion", None),
-        ("They met Norvel's Quenta there.", "Quenta", None),
-        ("Harbour Steel has a gate.", "Steel", "Harbour Steel"),
-        ("Near Steel is a gate.", "Steel", "Steel"),
-    ],
-)
-def test_a_name_is_taken_whole(text, found, whole):
-    start = text.index(found)
-    place = items._whole(text, start, start + len(found), {"harbour steel"})
-    assert (place and text[slice(*place)]) == whole
 
 
 def test_a_change_stands_at_the_place_of_what_it_changed():

@@ -10,7 +10,7 @@ A = "Acme makes shoes. Acme sits in Rome."
 
 def select_all(documents, known, since=""):
     counts = Counts()
-    return list(select(documents, known, since, "2030-01-01", counts)), counts
+    return list(select(lambda: documents, known, since, "2030-01-01", counts)), counts
 
 
 def document(name, text, date="2025-01-01"):
@@ -41,6 +41,10 @@ def test_earlier_days_are_old_and_later_ones_refused(tmp_path):
     assert [old for _, old in found] == [True, False] and counts.older == 1
     write_documents(found, tmp_path / "new", tmp_path / "old")
     assert [d.id for d in read(tmp_path / "new")] == ["b"]
+    # What older text says is not new, whichever comes first.
+    documents.append(document("c", "All is new here. This was so.", "2024-06-01"))
+    found, counts = select_all(documents, Sentences(), "2025-01-01")
+    assert [d.id for d, _ in found] == ["a", "c"] and (counts.older, counts.known) == (2, 1)
     with pytest.raises(UserError, match=r"'x' is of 2031-01-01, after today"):
         select_all([document("x", A, "2031-01-01")], Sentences())
 

@@ -1,0 +1,66 @@
+"""Finds the whole names in sentences, and the dates that say when."""
+
+import re
+from collections.abc import Sequence
+
+from ckl_jax.data.text.taggers import HeuristicFinder
+
+# What comes before a date that says when; in brackets it often says of when a number is.
+_WHEN = re.compile(r"\b(?:in|on|since|until|from|by|of|before|after|during)\s+$", re.IGNORECASE)
+# Beside a name these are no part of it, as other capitalised words are.
+_TITLES = frozenset(
+    "president premier prime minister chancellor governor secretary ambassador king queen emperor "
+    "prince princess pope general mr mrs ms dr sir lord lady professor".split()
+)
+_LAST_WORD = re.compile(r"(\S+) $")
+# What follows a name and belongs to it: capitalised words, and a number that is no amount.
+_NEXT_WORDS = re.compile(r"(?: [A-Z]\w*(?:-\w+)*| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*")
+_ADDRESS_BEFORE, _NO_END = re.compile(r"[\w/#=]"), re.compile(r"[\w/]|\.\w| [A-Z0-9]")
+_INSIDE = re.compile(r"[a-z,;] ([A-Z][\w-]* [A-Z][\w-]*)")
+
+
+class NameFinder:
+    """Finds names and dates in the sentences of texts, and names as far as they go.
+
+    Args:
+      texts: say which words are names, and how names inside sentences begin.
+    """
+
+    def __init__(self, texts: Sequence[str]):
+        self._finder = HeuristicFinder.fit(texts)
+        self._inside = {words.lower() for text in texts for words in _INSIDE.findall(text)}
+
+    def find(self, text: str) -> list[tuple[int, int, bool]]:
+        """Where names and dates stand in a sentence, in order, and whether each is a date."""
+        spans = self._finder.find(text)
+        dates = {(start, end) for start, end, label in spans if label == "DATE"}
+        wholes = {self._whole(text, start, end) for start, end, label in spans if label != "DATE"}
+        names = {w for w in wholes if w and all(w[1] <= a or b <= w[0] for a, b in dates)}
+        # A name within a longer one is a title's: "Holt" of "Amazon President Holt".
+        names = {w for w in names if not any(w[0] <= a and b <= w[1] for a, b in names - {w})}
+        when = {date for date in dates if _WHEN.search(text[: date[0]])}
+        return sorted((*place, place in when) for place in names | when)
+
+    def _whole(self, text: str, start: int, end: int) -> tuple[int, int] | None:
+        """The name that a found one is part of: "Amazon EC2" for Amazon, "Orion 4" for Orion.
+
+        Returns:
+          Its place, or None if it cannot be told, as after a possessive and in an address.
+        """
+        end += len(_NEXT_WORDS.match(text[end:])[0])
+        while (before := _LAST_WORD.search(text[:start])) is not None:
+            word = before[1].lstrip("\"'([\u201c")
+            if not word[:1].isupper() or not word[-1].isalnum() or word.lower() in _TITLES:
+                break
+            # The first word of a sentence is capitalised anyway.
+            first = f"{word} {text[start:end].split()[0]}".lower()
+            if before.start() == 0 and first not in self._inside:
+                break
+            if word.endswith(("'s", "\u2019s")):
+                return None
+            start -= len(word) + 1
+            if word != before[1]:  # a bracket or a quotation mark comes before it
+                break
+        if _ADDRESS_BEFORE.match(text[start - 1 : start]) or _NO_END.match(text[end:]):
+            return None
+        return start, end

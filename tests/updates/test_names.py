@@ -1,0 +1,28 @@
+import pytest
+
+from ckl_jax.updates.names import NameFinder
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "whole"),
+    [
+        ("You may use the Amazon EC2 console.", "Amazon EC2", "Amazon EC2"),
+        ("You may use the Amazon EC2 console.", "Amazon", "Amazon EC2"),
+        ("You may use the Amazon EC2 console.", "EC2", "Amazon EC2"),
+        ("It was said by President Vera Holt.", "Vera Holt", "Vera Holt"),
+        ("In Paris it rained.", "Paris", "Paris"),
+        ("See API_Create.html for it.", "Create", None),
+        ("It rained in (Paris), they said.", "Paris", "Paris"),
+        ("It rained in (Old Paris), they said.", "Paris", "Old Paris"),
+        ("Most sales were of Orion 4, they said.", "Orion", "Orion 4"),
+        ("Most sales were of Orion 4.5.", "Orion", "Orion 4.5"),
+        ("They sold at Orion 4,000 of them.", "Orion", None),
+        ("They met Norvel's Quenta there.", "Quenta", None),
+        ("Harbour Steel has a gate.", "Steel", "Harbour Steel"),
+        ("Near Steel is a gate.", "Steel", "Steel"),
+    ],
+)
+def test_a_name_is_taken_whole(text, found, whole):
+    start = text.index(found)
+    place = NameFinder(["It is of Harbour Steel."])._whole(text, start, start + len(found))
+    assert (place and text[slice(*place)]) == whole
