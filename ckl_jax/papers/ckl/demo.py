@@ -59,9 +59,9 @@ class Demo(studies.StudySettings):
     methods: SomeNames = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         suffix = "" if self.source == "simulated" else f"-{self.source}"
         self._set(out=self.out or f"runs/demo{suffix}")
+        super().__post_init__()
         self._set(world=self.world or VARIANTS[0])
         usual = _TRIAL if self.size == "tiny" else methods.PAPER
         self._set(methods=methods.expand(self.methods or usual))

@@ -58,8 +58,8 @@ class Running(StudySettings):
     keep_light_tuned: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._set(out=self.out or f"runs/experiments-{self.size}")
+        super().__post_init__()
         if self.methods:
             named = expand(self.methods)
             # The paper's alone are no choice: each table has those that it shows.

@@ -37,13 +37,11 @@ def run(name: str, settings: Experiment, progress: Progress = no_progress) -> Pa
         return knowledge_stream.run_stream(
             Stream(**{key: getattr(settings, key) for key in fields})
         )
-    if not settings.models:
-        raise UserError(f"{name} needs --models NAME=FOLDER, for each model that it shows.")
+    folders = _folders(name, settings)
     only = () if short == "figure3" else (settings.relation,)
     data = Dataset.from_path(settings.probe, settings.relation_info, only)
     if short == "figure6":
         data = data.about(settings.subjects)
-    folders = dict(named_folders(settings.models, "--models"))
     if short == "figure3" and settings.domains:
         folders |= domain_adaptation.adapt(settings, folders)
     models = {}
@@ -65,8 +63,20 @@ def run(name: str, settings: Experiment, progress: Progress = no_progress) -> Pa
 
 
 def describe(name: str, settings: Experiment) -> list[str]:
-    """Sentences on what `run` would do."""
+    """Sentences on what `run` would do.
+
+    Raises:
+      UserError: a figure of models has none.
+    """
     if name.partition("/")[2] not in _PAPER:
         return [f"Trainings in {settings.root}: {', '.join(settings.names)}."]
+    _folders(name, settings)
     adapts = [f"Trains each model on {', '.join(settings.domains)}."] * bool(settings.domains)
     return [*adapts, f"Ranks {settings.probe} by {', '.join(settings.models)}."]
+
+
+def _folders(name: str, settings: Experiment) -> dict[str, str]:
+    """{label: folder} of the models that a figure shows."""
+    if not settings.models:
+        raise UserError(f"{name} needs --models NAME=FOLDER, for each model that it shows.")
+    return named_folders(settings.models, "--models")

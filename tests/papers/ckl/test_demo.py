@@ -15,6 +15,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import demo as job
 from ckl_jax.papers.ckl import methods
+from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.parallel import mesh
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import subprocess_runs
@@ -156,6 +157,11 @@ def test_a_bad_demo_is_refused_first(refused, tmp_path):
     err = refused("demo", "--sorce=wikidata")
     assert "see 'ckl demo --help'. Did you mean '--source'?" in err
     assert "Did you mean 'demo'?" in refused("dmeo")
+
+
+def test_studies_have_folders_of_their_own_by_default():
+    assert job.Demo(source="factbook", data="x").out == "runs/demo-factbook"
+    assert Running(size="medium").out == "runs/experiments-medium"
 
 
 def test_only_the_smallest_size_does_without_what_its_report_does_not_show(tmp_path):

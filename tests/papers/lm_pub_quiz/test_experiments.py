@@ -48,7 +48,7 @@ def test_the_stream_has_two_names(monkeypatch, capsys):
     ckl.command("experiment lm_pub_quiz/table2 --experiences 2 --dry-run")
     assert "Trainings in runs/lm-pub-quiz: experience_1, experience_2." in capsys.readouterr().out
     with pytest.raises(UserError, match="lm_pub_quiz/figure4 needs --models NAME=FOLDER"):
-        ckl.command("experiment lm_pub_quiz/figure4")
+        ckl.command("experiment lm_pub_quiz/figure4 --dry-run")
     assert {
         field.name for field in dataclasses.fields(Stream)
     } < Experiment.__dataclass_fields__.keys()
