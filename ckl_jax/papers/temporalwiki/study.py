@@ -58,6 +58,8 @@ def run_study(
       UserError: bad snapshots, settings or gin files, before anything is written; or a training
         failed: its log's last lines are in the message.
     """
+    from ckl_jax.papers.temporalwiki.analysis.report import write_report  # slow
+
     # Nothing is written before all settings, gin files and dumps have been looked at.
     snapshots, settings = check(updates)
     with studies.open_study(updates, RECORD, "study", **_recorded(updates, snapshots)) as study:
@@ -68,13 +70,13 @@ def run_study(
             verdicts = [Verdict("", "", data.intervals[-1].name, few)]
             promotion.write_verdicts(verdicts, updates.root)
             print("   Nothing is trained; without --promote-if it is.", flush=True)
+            if (updates.root / "report.html").exists():  # of earlier intervals, with their verdict
+                write_report(updates.root)
             return verdicts
         if until == DATA:
             return ()
         _train(study, data, until == ALL)
         study.step("Report")
-        from ckl_jax.papers.temporalwiki.analysis.report import write_report
-
         verdicts = []
         if condition:
             verdicts = promotion.compare_study(updates.root, condition, updates.methods)

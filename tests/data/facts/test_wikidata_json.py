@@ -285,6 +285,12 @@ def s(item, start="", end="", best=True):
             [s("Q1", end="2018-01-01"), s("Q2", "2020-06-02")],
             {"Q1": LATE, "Q2": "new"},
         ),
+        # The old one ended on the day of the old dump, the new one began after it.
+        (
+            [s("Q1")],
+            [s("Q1", end="2020-05-01"), s("Q2", "2020-05-02")],
+            {"Q2": ("updated", "Q1")},
+        ),
         # Several holders: dates tell who follows whom.
         (
             [s("Q1"), s("Q2"), s("Q3")],

@@ -4,6 +4,7 @@ Most new sentences of Wikipedia are old ones with some words changed. Of those, 
 new: those with a number or a name that the old sentence lacks.
 """
 
+import calendar
 import collections
 import difflib
 import heapq
@@ -22,7 +23,13 @@ _CANDIDATES = 4  # old sentences with most rare words in common, which are compa
 _MAX_POSTINGS = 64  # a word of more old sentences is not rare
 _CLAUSE = 5  # words in a row, that the old sentence lacks
 _MAX_WORDS = 300  # compared word by word, between what is alike at both ends
-_WORD = re.compile(r"\w+(?:['’.,]\w+)*|[^\w\s]")
+_WORD = re.compile(
+    # A number with what changes it: "-5", "US$5", "< 5", "5 %"; a word, also "C++"; a sign.
+    r"(?:[<>≤≥±] ?|(?<![\w)])[-−+])?(?:(?<!\w)[A-Z]{0,3}[$€£¥₹₩₽₱₺₪₴₦฿] ?)?"
+    r"\d\w*(?:['’.,]\w+)*(?: ?[%‰])?"
+    r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
+)
+_MONTHS = frozenset(calendar.month_name[1:])
 Span = tuple[int, int]
 
 
@@ -30,7 +37,8 @@ class Edit(NamedTuple):
     """A new sentence.
 
     Attributes:
-      kind: `NUMBER`: like an old sentence, with a number that it lacks; `NAME`:
+      kind: `NUMBER`: like an old sentence, with a number (sign and currency included) or a
+        month that it lacks; `NAME`:
         with such a name but no such number; `ADDED`: like none, or with neither but a clause of
         `_CLAUSE` words that it lacks; `REWORDED`: all others.
       start, end: of the sentence, in characters of its record's text.
@@ -63,7 +71,7 @@ class OldSentences:
         if old is None:
             return Edit(ADDED, start, end, ((start, end),))
         changed, known = list(_changed(old, words)), set(old)
-        kind = self._kind(sentence, words, known)
+        kind = self._kind(sentence, [match[0] for match in matches], known)
         clauses = ([w for w in words[a:b] if w.isalnum() and w not in known] for a, b in changed)
         if kind == REWORDED and any(len(clause) >= _CLAUSE for clause in clauses):
             kind = ADDED
@@ -84,11 +92,16 @@ class OldSentences:
         return self._words[-place] if fraction >= _MIN_ALIKE else None
 
     def _kind(self, sentence: str, words: list[str], known: set[str]) -> str:
-        if any(_is_number(word) for word in words if word not in known):
+        new = [(n, w) for n, w in enumerate(words) if _lower([w])[0] not in known]
+        # The first word of a sentence is capitalised anyway ("March" and "May").
+        if any(_is_number(w.lower()) or (n and w in _MONTHS) for n, w in new):
             return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
         parts = (part for name in names for part in _lower(_WORD.findall(name)))
-        return NAME if any(part not in known for part in parts) else REWORDED
+        is_name = any(part not in known for part in parts) or any(
+            w[-1] in "+#" and w[0].isalpha() for _, w in new
+        )
+        return NAME if is_name else REWORDED
 
 
 def says_something_new(edit: Edit) -> bool:
@@ -97,7 +110,8 @@ def says_something_new(edit: Edit) -> bool:
 
 
 def _lower(words) -> list[str]:
-    return [word.lower().replace("’", "'").removesuffix("'s") for word in words]
+    plain = (word.lower().replace("’", "'").replace("−", "-").replace(" ", "") for word in words)
+    return [word.removesuffix("'s") for word in plain]
 
 
 def _is_number(word: str) -> bool:
@@ -106,7 +120,7 @@ def _is_number(word: str) -> bool:
 
 def _count(words: Sequence[str]) -> tuple[collections.Counter[str], int]:
     """The words without punctuation, and how many they are."""
-    counts = collections.Counter(word for word in words if word[0].isalnum())
+    counts = collections.Counter(word for word in words if any(map(str.isalnum, word)))
     return counts, counts.total()
 
 

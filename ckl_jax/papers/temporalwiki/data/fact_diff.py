@@ -133,14 +133,20 @@ def _begun(relation: str, item: str, held: bool, former: str, late: set[str]) ->
 def _late(
     starts: Mapping[str, str], ends: Mapping[str, str], pairs: Mapping[str, str], day: str
 ) -> set[str]:
-    """The items whose change has a date on or before the old day, or whose other half has."""
+    """The items whose change is dated on or before the old day.
+
+    Of a succession the start counts, if it is known: the old holder may have ended the day before.
+    """
     late = {
         o
         for dates in (starts, ends)
         for o, date in dates.items()
         if date and day and is_past(date, day, whole=True)  # with all of its month or year
     }
-    return late | {o for pair in pairs.items() if not late.isdisjoint(pair) for o in pair}
+    for new, old in pairs.items():
+        is_late = (new if starts[new] else old) in late
+        late = late | {new, old} if is_late else late - {new, old}
+    return late
 
 
 def _start(statements: Sequence[Statement], day: str) -> str:

@@ -42,7 +42,8 @@ _RANGES = {
     "±": " ± ",
     "+": " + ",
 }
-_SECOND_UNITS = {"ft": ("in",), "yd": ("ft",), "lb": ("oz",), "st": ("lb",), "mi": ("yd", "ch")}
+_THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
+_WITH_INPUT = re.compile(r"b|br|comma|or|slash|sqbr|flip|preunit|x\b|$")  # of `disp`
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MONTHS = (
     "January February March April May June July August September October November December".split()
@@ -148,20 +149,33 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     while i + 1 < len(unnamed) and unnamed[i] in _RANGES and _NUMBER.match(unnamed[i + 1]):
         words += [_RANGES[unnamed[i]], unnamed[i + 1]]
         i += 2
+    # What is shown is the number that it is converted to alone, or a unit without a number.
+    if not _WITH_INPUT.match(named.get("disp", "")):
+        return ""
     if i >= len(unnamed) or not _NUMBER.match(words[0]):
         return ""
-    value, unit = "".join(words), unnamed[i]
     style = named | {"abbr": "on"} if abbreviated else named
-    text = _measure(value, unit, style)
-    # Feet and inches, stones and pounds.
-    if i + 2 < len(unnamed) and unnamed[i + 2] in _SECOND_UNITS.get(unit, ()):
-        if _NUMBER.match(unnamed[i + 1]):
-            text += f" {_measure(unnamed[i + 1], unnamed[i + 2], style)}"
+    text = _measure("".join(words), unnamed[i], style)
+    # Feet and inches, stones and pounds; a number without a unit is of how many digits are shown.
+    while i + 2 < len(unnamed) and _NUMBER.match(unnamed[i + 1]) and _unit(unnamed[i + 2]):
+        text += f" {_measure(unnamed[i + 1], unnamed[i + 2], style)}"
+        i += 2
     return text
 
 
+def _unit(code: str) -> Sequence[str] | None:
+    """(one, many, symbol) of a unit. Codes tell mW from MW; others, such as KM, are one unit's."""
+    if code in _UNITS:
+        return _UNITS[code]
+    power = code[: 2 if code[:2] in _THOUSANDS else 3]
+    if power in _THOUSANDS and (unit := _unit(code.removeprefix(power))):
+        return [f"{_THOUSANDS[power]} {name}" for name in unit]
+    alike = [key for key in _UNITS if key.lower() == code.lower()]
+    return _UNITS[alike[0]] if len(alike) == 1 else None
+
+
 def _measure(value: str, unit: str, named: Named) -> str:
-    one, many, symbol = _UNITS.get(unit) or _UNITS.get(unit.lower()) or (unit, unit, unit)
+    one, many, symbol = _unit(unit) or (unit, unit, unit)
     if named.get("sp") == "us":
         for ours, theirs in _AMERICAN:
             one, many = one.replace(ours, theirs), many.replace(ours, theirs)
@@ -178,10 +192,23 @@ def _val(unnamed: Unnamed, named: Named) -> str:
     """{{val|1.2|0.3|e=5|u=km}}: "1.2±0.3×10^5 km"."""
     if not unnamed or not _NUMBER.match(unnamed[0]):
         return ""
-    text = unnamed[0] + (f"±{unnamed[1]}" if len(unnamed) == 2 else "")
+    match list(unnamed[1:]):
+        case []:
+            text = unnamed[0]
+        case [error] if error.startswith("("):
+            text = unnamed[0] + error
+        case [error]:
+            text = f"{unnamed[0]}±{error}"
+        case [sign, other] if sign in _RANGES and _NUMBER.match(other):
+            text = unnamed[0] + _RANGES[sign] + other
+        case [above, below]:
+            text = f"{unnamed[0]}+{above}−{below}"
+        case _:
+            return ""
     text += f"×10^{named['e']}" if named.get("e") else ""
-    unit = named.get("u") or named.get("ul") or ""
-    return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}"
+    unit, per = (named.get(name) or named.get(f"{name}l") or "" for name in ("u", "up"))
+    unit += f"/{per}" if per else ""
+    return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}{named.get('s', '')}"
 
 
 def _chem(unnamed: Unnamed, named: Named) -> str:

@@ -300,11 +300,18 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     texts = [text for source in TEXTS_OF[row["kind"]] for text in texts.get(source, ())]
     counts[f"{row['kind']} text found"] += bool(texts)
     separate = job.rules.language not in _WITHOUT_BLANKS
-    name = row["object"].lower()
-    named = any(_has(text.lower(), name, job.is_current and separate) for text in texts)
+    name, as_words = row["object"].lower(), job.is_current and separate
+    # The search for a substring is the faster one.
+    named = any(
+        name in text.lower() and (not as_words or _has(text, name, re.IGNORECASE)) for text in texts
+    )
     if not named:
         aliases = row.get("aliases", ())
-        named = any(_has(text, alias, separate) for alias in aliases for text in texts)
+        named = any(
+            alias in text and (not separate or _has(text, alias))
+            for alias in aliases
+            for text in texts
+        )
         if named:
             counts[f"{row['kind']} aligned by an alias"] += 1
     if named:
@@ -312,7 +319,7 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     return named
 
 
-def _has(text: str, name: str, as_words: bool) -> bool:
-    if not as_words or name not in text:  # the search for a substring is the faster one
-        return name in text
-    return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text))
+def _has(text: str, name: str, flags: int = 0) -> bool:
+    """Whether a text has a name that is no part of a longer one, as of C++ or Guinea-Bissau."""
+    longer = r"\w|#|\+\+|-(?-i:[A-Z])"
+    return bool(re.search(rf"(?<!\w){re.escape(name)}(?!{longer})", text, flags))

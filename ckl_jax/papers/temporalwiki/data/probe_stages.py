@@ -18,7 +18,7 @@ from ckl_jax.data.buckets import KeySet, bucket_path, hash64, read_rows, write_r
 from ckl_jax.data.process_pool import Progress, run_tasks
 from ckl_jax.files import read_json, read_jsonl, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.data import fact_store, probe_rows
-from ckl_jax.papers.temporalwiki.data.diffsets import read_records
+from ckl_jax.papers.temporalwiki.data.diffsets import read_manifest, read_records
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, id_ranges, open_dump
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap
 from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
@@ -219,7 +219,10 @@ def texts(stages: Stages) -> dict[str, int]:
 
 def _page_texts(task: tuple[Job, Dump, tuple[int, int | None], int]) -> dict[str, int]:
     job, dump, ids, shard = task
-    rows = probe_rows.page_texts(job, dump.pages(*ids), dump.site)
+    # In which order the pages stand makes no difference here.
+    is_unsorted = read_manifest(job.diffset)["options"].get("unsorted")
+    pages = dump.unsorted_pages(*ids) if is_unsorted else dump.pages(*ids)
+    rows = probe_rows.page_texts(job, pages, dump.site)
     return {"pages read": write_jsonl(bucket_path(job.out / "wikipedia", shard), rows)}
 
 

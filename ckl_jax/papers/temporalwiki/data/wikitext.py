@@ -40,6 +40,7 @@ _SWITCHES = re.compile(r"__[A-Z]+__")
 _EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
+_CLOSING_REST = re.compile(r"[ ,;:]+(?=[)\]])")
 _COMMAS = re.compile(r",(?: *,)+")
 _BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
 _QUOTES = re.compile(r"'{2,}")
@@ -419,7 +420,7 @@ def _tidy(paragraph: str) -> str:
     if "(" in paragraph or "[" in paragraph:
         if _EMPTY.search(paragraph):
             paragraph = _EMPTY_BRACKETS.sub("", paragraph)
-        paragraph = _OPENING_REST.sub(r"\1", paragraph)
+        paragraph = _CLOSING_REST.sub("", _OPENING_REST.sub(r"\1", paragraph))
     if any(f" {stop}" in paragraph for stop in ",.;:!?"):
         paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
     return _COMMAS.sub(",", paragraph) if ",," in paragraph else paragraph

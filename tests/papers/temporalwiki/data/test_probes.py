@@ -1,9 +1,11 @@
 """Filters of probes as defined, published files read as text, bad input of the whole chain."""
 
+import bz2
 import collections
 import dataclasses
 import gzip
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -83,6 +85,11 @@ def test_the_cap_of_subjects_is_an_option():
         ("Ohm", "in bohmia", "en", False, True),
         ("Rome", "romes of old", "en", False, True),
         ("C++", "c++ is old", "en", True, True),
+        ("C", "written in C++.", "en", False, True),
+        ("C", "written in C# today", "en", False, True),
+        (".NET", "It runs on .NET.", "en", True, True),
+        ("Guinea", "born in Guinea-Bissau", "en", False, True),
+        ("Guinea", "a Guinea-based firm", "en", True, True),
         ("U.S.", "in the u.s.", "en", True, True),
         ("\u6771\u4eac", "\u6771\u4eac\u90fd", "ja", True, True),
         ("Paris", "rome", "en", False, False),
@@ -216,10 +223,34 @@ def job(sim, out, **changes):
     return Job(**{**inputs, **changes})
 
 
-def test_workers_and_buckets_change_nothing(sim, tmp_path):
-    def files(folder):
-        return {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".csv", ".jsonl")}
+def files(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".csv", ".jsonl")}
 
+
+def in_reverse(path, out):
+    """Copies a dump with its pages in reverse."""
+    head, *pages = re.split("(?=<page>)", bz2.decompress(Path(path).read_bytes()).decode())
+    pages[-1], end = pages[-1].split("</mediawiki>")
+    write(out, f"{head}{''.join(pages[::-1])}</mediawiki>{end}")
+    return str(out)
+
+
+def test_the_order_of_pages_changes_nothing(sim, tmp_path):
+    old, new, _ = sim
+    names = (f"{SITE}-20200501.xml", f"{SITE}-20200701.xml.gz")
+    dumps = [
+        in_reverse(side["wikipedia"], tmp_path / name)
+        for side, name in zip((old, new), names, strict=True)
+    ]
+    options = diffsets.Options(unsorted=True)
+    diffsets.build(diffsets.plan(*dumps, tmp_path / "diff", options))
+    probes.build(job(sim, tmp_path / "a"))
+    inputs = dict(diffset=str(tmp_path / "diff"), wikipedia=dumps[1])
+    probes.build(job(sim, tmp_path / "b", **inputs))
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_workers_and_buckets_change_nothing(sim, tmp_path):
     one = probes.build(job(sim, tmp_path / "a"))
     two = probes.build(job(sim, tmp_path / "b", buckets=7), workers=2)
     assert files(tmp_path / "a") == files(tmp_path / "b") and len(files(tmp_path / "a")) == 10

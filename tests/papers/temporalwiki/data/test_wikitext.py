@@ -44,6 +44,20 @@ from tests.real_data import wikipedia_excerpt
         ("{{frac|1|2}} {{frac|2|1|3}} {{frac|7}}", "1/2 2 1/3 1/7"),
         ("{{abbr|UN|United Nations}} {{flag|France}}", "UN France"),
         ("{{val|1.2|0.3|u=km}} {{val|5|e=9}}", "1.2±0.3 km 5×10^9"),
+        ("{{val|10|-|20|u=m}}, {{val|5|u=kg|up=s}}", "10–20 m, 5 kg/s"),
+        ("{{val|5|2|1}}, {{val|5|(2)|s=%}}", "5+2−1, 5(2)%"),
+        ("{{convert|5|mi|10|chain|km}}, {{convert|5|km|mi|1}}", "5 miles 10 chains, 5 kilometres"),
+        ("{{convert|50|ML|acre.ft}}, {{convert|5|kN|lbf}}", "50 megalitres, 5 kilonewtons"),
+        (
+            "{{convert|5|mW}}, {{convert|5|MW}}, {{convert|5|KM}}",
+            "5 milliwatts, 5 megawatts, 5 kilometres",
+        ),
+        ("{{convert|500|nm|in}} {{convert|22|e6acre|km2}}", "500 nanometres 22 million acres"),
+        ("{{convert|9|km|disp=or}} {{convert|9|km|disp=x|a|b}}", "9 kilometres 9 kilometres"),
+        (
+            "Rome ({{lang-la|Roma}}, {{IPA-la|ro}}) and Oslo (see; {{IPA-no|o}})",
+            "Rome (Roma) and Oslo (see)",
+        ),
         ("{{height|ft=6|in=2}}", "6 ft 2 in"),
         ("{{birth date|1990|5|3}}, {{start date|2021|12}}", "May 3, 1990, December 2021"),
         ("{{death date and age|2001|2|28|1920|1|1|df=yes}}", "28 February 2001"),
@@ -69,6 +83,7 @@ def test_templates_within_sentences(source, expected):
         ("Ada ({{x|y}} – 1982; a poet) wrote.", "Ada (a poet) wrote.", 1, 0),
         ("He was born in {{x}}. He left.", "He was born. He left.", 1, 0),
         ("It costs {{convert|{{x}}|km}}. It ends.", "It ends.", 0, 1),
+        ("It is {{convert|9|km|mi|disp=output only}} long. It ends.", "It ends.", 0, 1),
         # Or else the sentence.
         ("Highs of 22 - {{x}} and lows of 12 - {{x}}. It rains.", "It rains.", 0, 1),
         ("It has a density of {{x}} in 2011. It grows.", "It grows.", 0, 1),
