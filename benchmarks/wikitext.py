@@ -9,8 +9,8 @@ definitions, as the paper ran it. Of each:
     words       of all paragraphs of prose (strip_code's headings and list items are left out by
                 form: lines without a full stop)
     holes       sentences per 1,000 with remains of a word that is missing: empty brackets, brackets
-                that begin with punctuation, a blank before punctuation, a currency sign without a
-                number, two commas, an article or preposition before punctuation
+                that begin or end with punctuation, a blank before punctuation, a currency sign
+                without a number, two commas, an article or preposition before punctuation
     quantities  every measure, number and sum of money that a template gives ({{convert}}, {{val}},
                 {{frac}}, {{US$}}, ...), alone in a sentence: "right" if the numbers that the
                 template shows are there in their order, "wrong" if others are, "none" if no number
@@ -31,7 +31,7 @@ from ckl_jax.papers.temporalwiki.data.wiki_xml import read_pages
 from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
 
 _HOLE = re.compile(
-    r"\(\s*\)|\(\s*[,;:–-]|\w\s+[,;.](?=\s|$)|[$£€](?!\s*\d)(?=[\s,.;)])|,\s*,"
+    r"\(\s*\)|\(\s*[,;:–-]|[,;:]\s*\)|\w\s+[,;.](?=\s|$)|[$£€](?!\s*\d)(?=[\s,.;)])|,\s*,"
     r"|\b(?:the|a|an|of|from|than|approximately)\s*[,.;)]",
 )
 _QUANTITIES = {"convert", "cvt", "val", "frac", "fraction", "sfrac", "height", "us$", "gbp", "eur"}

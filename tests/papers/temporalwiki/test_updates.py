@@ -336,6 +336,11 @@ def test_interrupted_updates_go_on_and_a_month_is_added(one_device_each, tmp_pat
     assert ckl.main([*argv, "--months=3", "--promote-if", "unchanged < 1e-6"]) == 1
     assert "should not ship: unchanged < 1e-06 does not hold" in capsys.readouterr().out
     assert rows_of(lora)[1:] == before and (lora / "later" / "20200701").is_dir()
+    assert "should not ship" in (out / "report.html").read_text()
+    assert ckl.main([*argv, "--months=3", "--promote-if", "unchanged < 1 at n >= 99999"]) == 3
+    page = (out / "report.html").read_text()
+    assert "not enough evidence" in page and "should not ship" not in page
+    capsys.readouterr()
     found = json.loads((out / "data" / "overlap.json").read_text())
     assert len(found) == 8 and len(found["20200601-20200701_changed"]) == 3
     assert all(o["exact"] == 0 < o["items"] for texts in found.values() for o in texts.values())
