@@ -25,7 +25,7 @@ from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
 from ckl_jax.papers.temporalwiki.data.page_map import check_page_map
 from ckl_jax.papers.temporalwiki.data.snapshots import Snapshot
 from ckl_jax.papers.temporalwiki.settings import METHODS, Model, Updates
-from ckl_jax.papers.temporalwiki.study_data import FIRST, Data, Drawn
+from ckl_jax.papers.temporalwiki.study_data import FIRST, Data, Drawn, deleted
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.dump_files import write_dumps
@@ -240,11 +240,9 @@ def build(data: Data, settings: dict[str, Any]) -> None:
       UserError: nothing is left to measure, or a batch has more rows than an interval.
     """
     updates = data.updates
-    if missing := [s for s in data.snapshots if s.was and not data.is_read(s)]:
-        raise UserError(
-            f"The dumps of {missing[0].date} have been deleted, but are not read yet; fetch "
-            f"{missing[0].was.partition(': ')[2]} again."
-        )
+    for snapshot in data.snapshots:
+        if snapshot.was and not data.is_read(snapshot):
+            raise deleted(snapshot)
     for interval in data.intervals:
         data.build_interval(interval)
     first = data.whole_text(data.snapshots[0])

@@ -53,6 +53,14 @@ class Drawn:
     reviewed: float = 0.0  # old rows beside each new one
 
 
+def deleted(snapshot: Snapshot) -> UserError:
+    """The error for dumps that are needed and have been deleted."""
+    return UserError(
+        f"The dumps of {snapshot.date} have been deleted, but are not read yet; fetch "
+        f"{snapshot.was.partition(': ')[2]} again."
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Data:
     """The files of a study and how they are built.
@@ -198,9 +206,15 @@ class Data:
                     files.write_file(target, content)
 
     def whole_text(self, snapshot: Snapshot) -> Path:
-        """Makes the text of a whole snapshot; returns its file of documents."""
+        """Makes the text of a whole snapshot; returns its file of documents.
+
+        Raises:
+          UserError: its dumps have been deleted before its text was made.
+        """
         out = self.root / "data" / snapshot.date
         if snapshot.was:
+            if not (out / "manifest.json").is_file():
+                raise deleted(snapshot)
             made = read_json_object(out / "manifest.json")
         else:
             # The released function compares; of a whole snapshot there is nothing to compare.

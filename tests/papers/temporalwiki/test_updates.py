@@ -299,6 +299,15 @@ def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
     assert whole.meta["vocabulary_digest"] == made.digest
 
 
+def test_whole_text_of_deleted_dumps_is_asked_for(tmp_path):
+    data = Data(Updates(out=str(tmp_path)), ())
+    gone = snapshots.Snapshot("20210101", "", "", was="20210101: a.xml.bz2, b.json.gz")
+    with pytest.raises(
+        UserError, match="20210101 have been deleted, .* fetch a.xml.bz2, b.json.gz"
+    ):
+        data.whole_text(gone)
+
+
 def rows_of(run):
     return [p.read_bytes() for p in sorted(run.glob("**/probes/rows_*.jsonl"))]
 
