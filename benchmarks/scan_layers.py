@@ -5,7 +5,7 @@
 Prints CPU seconds, lines of the program and temporary memory of loss gradients, on a CPU.
 """
 
-import sys
+import argparse
 import time
 
 import jax
@@ -62,7 +62,9 @@ def measured(length: int, scan_layers: bool) -> str:
 
 
 def main() -> None:
-    length = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("length", nargs="?", type=int, default=1024, help="tokens of a row")
+    length = parser.parse_args().length
     print("| layers | trace, s | compile, s | StableHLO lines | HLO lines | temporary GiB |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for scan_layers in (False, True):

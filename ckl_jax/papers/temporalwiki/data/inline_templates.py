@@ -43,6 +43,8 @@ _RANGES = {
     "+": " + ",
 }
 _THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
+_THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
+_MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
 _WITH_INPUT = re.compile(r"b|br|comma|or|slash|sqbr|flip|preunit|x\b|$")  # of `disp`
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MONTHS = (
@@ -167,11 +169,13 @@ def _unit(code: str) -> Sequence[str] | None:
     """(one, many, symbol) of a unit. Codes tell mW from MW; others, such as KM, are one unit's."""
     if code in _UNITS:
         return _UNITS[code]
-    power = code[: 2 if code[:2] in _THOUSANDS else 3]
-    if power in _THOUSANDS and (unit := _unit(code.removeprefix(power))):
-        return [f"{_THOUSANDS[power]} {name}" for name in unit]
+    if (many := _MANY.fullmatch(code)) and (unit := _unit(many[2])):
+        return [f"{_THOUSANDS[many[1]]} {name}" for name in unit]
     alike = [key for key in _UNITS if key.lower() == code.lower()]
-    return _UNITS[alike[0]] if len(alike) == 1 else None
+    if len(alike) != 1:
+        british = code.replace("meter", "metre").replace("liter", "litre")
+        alike = [key for key, unit in _UNITS.items() if british in unit[:2]]
+    return _UNITS[alike[0]] if alike else None
 
 
 def _measure(value: str, unit: str, named: Named) -> str:

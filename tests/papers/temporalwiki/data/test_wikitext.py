@@ -53,6 +53,11 @@ from tests.real_data import wikipedia_excerpt
             "5 milliwatts, 5 megawatts, 5 kilometres",
         ),
         ("{{convert|500|nm|in}} {{convert|22|e6acre|km2}}", "500 nanometres 22 million acres"),
+        (
+            "{{convert|160|Tcuft}}, {{convert|3|koilbbl/d|abbr=on}}",
+            "160 trillion cubic feet, 3 thousand bbl/d",
+        ),
+        ("{{convert|9|meters}}, {{convert|3|KN}}", "9 metres, 3 KN"),
         ("{{convert|9|km|disp=or}} {{convert|9|km|disp=x|a|b}}", "9 kilometres 9 kilometres"),
         (
             "Rome ({{lang-la|Roma}}, {{IPA-la|ro}}) and Oslo (see; {{IPA-no|o}})",
