@@ -262,7 +262,7 @@ def snapshots(
         check_day(date, "--dates")
     stated = list(read_dated_facts(facts)) if facts else []
     fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
-    texts = read_place(documents, fields)
+    texts = read_place(documents, fields, versions=True)
     # Later dates of the same text may come to those that are there, other text may not.
     named = ["--facts", *facts] if facts else []
     command = " ".join(["ckl data snapshots --documents", documents, *named])

@@ -44,7 +44,12 @@ class Fields:
     id: str = "id"  # of what distinguishes documents, which may be missing
 
 
-def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[Document]:  # noqa: B008
+def read_place(
+    place: str | os.PathLike,
+    fields: Fields = Fields(),  # noqa: B008
+    *,
+    versions: bool = False,
+) -> Iterator[Document]:
     """Yields the documents of a file or of all files in a folder, by path, in constant memory.
 
     A text or Markdown file is one document: its title is the first heading or the file's name, its
@@ -54,6 +59,7 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
 
     Args:
       place: .jsonl, .csv (each also .gz or .bz2), .parquet, .txt, .md, or a folder.
+      versions: whether records are versions of documents, and so must have an id and a date.
 
     Raises:
       UserError: nothing there can be read; or a record is damaged, has no text field, or has a date
@@ -63,14 +69,14 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
     place = Path(place)
     if not place.is_dir():
         require_file(place, f"There is no file or folder {place} with documents.")
-        yield from _documents(place, fields)
+        yield from _documents(place, fields, versions)
         return
     kinds = (*_RECORDS, *_TEXTS)
     files = sorted(p for p in _below(place) if p.is_file() and _kind(p) in kinds)
     if not files:
         raise UserError(f"{place} holds no documents: no file ends in {', '.join(kinds)}.")
     for path in files:
-        for document in _documents(path, fields):
+        for document in _documents(path, fields, versions):
             yield dataclasses.replace(document, id=f"{path.relative_to(place)}:{document.id}")
 
 
@@ -106,7 +112,7 @@ def _kind(path: Path) -> str:
     return ends[-1] if ends else ""
 
 
-def _documents(path: Path, fields: Fields) -> Iterator[Document]:
+def _documents(path: Path, fields: Fields, versions: bool) -> Iterator[Document]:
     if _kind(path) in _TEXTS:
         yield _text(path, fields)
         return
@@ -118,6 +124,12 @@ def _documents(path: Path, fields: Fields) -> Iterator[Document]:
     record: Mapping[str, Any] = {}
     for where, number, record in read_records(path, vars(fields).values()):
         missing -= record.keys()
+        for name, flag in ((fields.id, "id"), (fields.date, "date")) if versions else ():
+            if record.get(name) in (None, ""):
+                raise UserError(
+                    f"{path}, {where}: the field {name!r} is missing or empty; a version of a "
+                    f"document needs it (--{flag}-field names another)."
+                )
         yield _document(record, fields, path, where, number)
     if missing and record:
         there = ", ".join(map(repr, list(record)[:_SHOWN]))
@@ -181,7 +193,10 @@ def _document(record: Mapping, fields: Fields, path: Path, where: str, number: i
     date = _written(path) if given in (None, "") else _day(given, path, f"{where}, {fields.date!r}")
     title, key = record.get(fields.title), record.get(fields.id)
     return Document(
-        str(number if key is None else key), date, encodable(str(title or "")), encodable(text)
+        str(number if key in (None, "") else key),
+        date,
+        encodable(str(title or "")),
+        encodable(text),
     )
 
 

@@ -191,6 +191,20 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
         find_all([f"{folder}/20200101"])
 
 
+@pytest.mark.parametrize("field", ["id", "date"])
+def test_a_version_has_an_id_and_a_date(inputs, capsys, field):
+    lines = (inputs / "documents.jsonl").read_text().splitlines()
+    for lacking in ({}, {field: ""}):
+        row = {"id": "1", "date": NEW, "text": "x", **lacking}
+        if not lacking:
+            del row[field]
+        (inputs / "documents.jsonl").write_text("\n".join([*lines, json.dumps(row)]) + "\n")
+        assert snapshots(inputs) == 2
+        said = capsys.readouterr().err
+        assert f"line {len(lines) + 1}: the field '{field}' is missing or empty" in said
+        assert not (inputs / "out" / "dumps.json").exists()
+
+
 def test_snapshots_of_other_text_do_not_mix(inputs, capsys):
     assert snapshots(inputs, "--dates", f"{OLD},{NEW}") == 0
     before = {path.name: path.read_bytes() for path in (inputs / "out").iterdir()}
