@@ -70,8 +70,11 @@ def _numbers(path: Path) -> dict[str, Any]:
 
 
 def _paper_of(words: Collection[str]) -> Experiments:
-    """The paper of which the words name an experiment, else the first."""
-    return next((p for p in _PAPERS if not p.titles.keys().isdisjoint(words)), _PAPERS[0])
+    """The paper of which the words name an experiment, even a wrong one, else the first."""
+    papers = {word.partition("/")[0] for word in words}
+    named = [p for p in _PAPERS if not p.titles.keys().isdisjoint(words)]
+    named += [p for p in _PAPERS if next(iter(p.titles)).partition("/")[0] in papers]
+    return [*named, *_PAPERS][0]
 
 
 def _with_options_of(words: Collection[str]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ _WORD = re.compile(
     r"\d\w*(?:['’.,]\w+)*(?: ?[%‰])?"
     r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
 )
-_MONTHS = frozenset(calendar.month_name[1:])
+_DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
 
 
@@ -38,7 +38,7 @@ class Edit(NamedTuple):
 
     Attributes:
       kind: `NUMBER`: like an old sentence, with a number (sign and currency included) or a
-        month that it lacks; `NAME`:
+        day or month that it lacks; `NAME`:
         with such a name but no such number; `ADDED`: like none, or with neither but a clause of
         `_CLAUSE` words that it lacks; `REWORDED`: all others.
       start, end: of the sentence, in characters of its record's text.
@@ -94,7 +94,7 @@ class OldSentences:
     def _kind(self, sentence: str, words: list[str], known: set[str]) -> str:
         new = [(n, w) for n, w in enumerate(words) if _lower([w])[0] not in known]
         # The first word of a sentence is capitalised anyway ("March" and "May").
-        if any(_is_number(w.lower()) or (n and w in _MONTHS) for n, w in new):
+        if any(_is_number(w.lower()) or (n and w in _DATES) for n, w in new):
             return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
         parts = (part for name in names for part in _lower(_WORD.findall(name)))

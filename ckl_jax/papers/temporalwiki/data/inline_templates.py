@@ -67,7 +67,10 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
     require_file(path, f"There is no table of templates {os.fspath(path)}; check --templates.")
     table: dict[str, str] = {}
     for number, _, line in read_lines(path):
-        text = line.decode("utf-8", "replace").strip()
+        try:
+            text = line.decode().strip()
+        except UnicodeDecodeError as e:
+            raise UserError(f"{os.fspath(path)}, line {number}: not UTF-8 ({e.reason}).") from e
         if not text or text.startswith("#"):
             continue
         name, equals, pattern = (part.strip() for part in text.partition("="))

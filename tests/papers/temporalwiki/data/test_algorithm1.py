@@ -211,6 +211,7 @@ LEAD = "The town of Arlen has a mill and"
         (f"{LEAD} 5% of it.", f"{LEAD} 5 of it.", "number", ["5"]),
         (f"{LEAD} where x < 5.", f"{LEAD} where x > 5.", "number", ["> 5"]),
         (f"{LEAD} all in C.", f"{LEAD} all in C++.", "name", ["C++"]),
+        (f"{LEAD} on Monday.", f"{LEAD} on Tuesday.", "number", ["Tuesday"]),
         (f"{LEAD} it was May.", f"{LEAD} it was June.", "number", ["June"]),
         (f"{LEAD} some shops.", f"{LEAD} several shops.", "reworded", ["several"]),
         (f"{LEAD} some big shops.", f"{LEAD} some shops.", "reworded", []),

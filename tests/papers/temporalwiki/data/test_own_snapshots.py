@@ -191,11 +191,11 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
         find_all([f"{folder}/20200101"])
 
 
-@pytest.mark.parametrize("field", ["id", "date"])
+@pytest.mark.parametrize("field", ["key", "day"])
 def test_a_version_has_an_id_and_a_date(inputs, capsys, field):
     lines = (inputs / "documents.jsonl").read_text().splitlines()
     for lacking in ({}, {field: ""}):
-        row = {"id": "1", "date": NEW, "text": "x", **lacking}
+        row = {"key": "1", "day": NEW, "body": "x", **lacking}
         if not lacking:
             del row[field]
         (inputs / "documents.jsonl").write_text("\n".join([*lines, json.dumps(row)]) + "\n")

@@ -132,6 +132,9 @@ def test_a_table_of_the_users(tmp_path):
             UserError, match=f"line 2: {re.escape(complaint)}|line 2: .*{complaint[:20]}"
         ):
             inline_templates.read_table(path)
+    path.write_bytes(b"a = \xff\n")
+    with pytest.raises(UserError, match="line 1: not UTF-8"):
+        inline_templates.read_table(path)
     with pytest.raises(UserError, match="no table of templates"):
         inline_templates.read_table(tmp_path / "absent")
 
