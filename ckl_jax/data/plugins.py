@@ -10,9 +10,11 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ckl_jax.errors import UserError
+from ckl_jax.files import sha256
 
 PlugIn = Callable[..., list[str]]
 
@@ -24,6 +26,17 @@ def import_from_here() -> None:
     """
     here = os.getcwd()
     sys.path[:] = [here, *(path for path in sys.path if path != here)]
+
+
+def modules_here() -> dict[str, str]:
+    """{file: SHA-256} of the imported modules of the working directory, which are the user's."""
+    here, modules = Path.cwd(), list(sys.modules.values())
+    places = {Path(file) for m in modules if (file := getattr(m, "__file__", None))}
+    own = (p for p in places if p.suffix == ".py" and p.is_relative_to(here) and p.is_file())
+    named = {path.relative_to(here): path for path in own}
+    # A virtual environment or a clone of this project may lie there too.
+    packages = {"site-packages", "ckl_jax"}
+    return {str(n): sha256(p) for n, p in sorted(named.items()) if packages.isdisjoint(n.parts)}
 
 
 def find_here(modules: Iterable[str]) -> None:

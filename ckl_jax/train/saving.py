@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.restore import find_checkpoint, is_remote
 from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.data import plugins
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
@@ -168,6 +169,7 @@ class Saver:
                     **self._times(),
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
+                    "modules": plugins.modules_here(),
                     **_base(run.checkpoint_cfg.restore.path),
                     **({"best_step": best_step} if chosen else {}),
                 },

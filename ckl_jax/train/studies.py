@@ -18,7 +18,7 @@ from ckl_jax.data import plugins
 from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings
 from ckl_jax.parallel import processes
-from ckl_jax.train.subprocess_runs import Training, as_gin, device_count, run_all
+from ckl_jax.train.subprocess_runs import SUMMARY, Training, as_gin, device_count, run_all
 
 if TYPE_CHECKING:
     from ckl_jax.methods.method import Method
@@ -231,7 +231,9 @@ def settings_of(training: Training) -> dict[str, Any]:
 
 
 def changed_settings(training: Training) -> list[str]:
-    """The names that a finished training's gin files give other values now than it recorded."""
+    """The names that a finished training's gin files give other values now than it recorded, and
+    the modules of the user's that have changed since.
+    """
     from ckl_jax.config import gin_config  # slow
 
     now = settings_of(training)
@@ -239,7 +241,13 @@ def changed_settings(training: Training) -> list[str]:
     then = {b.name: b.value for b in recorded.scan.bindings}
     of_study = {statement.split("=")[0].strip() for statement in training.gin()[1]}
     names = sorted((now.keys() | then.keys()) - of_study)
-    return [name for name in names if now.get(name) != then.get(name)]
+    summary = files.read_json_object(training.folder / SUMMARY)
+    modules = [
+        path
+        for path, digest in summary.get("modules", {}).items()
+        if not Path(path).is_file() or files.sha256(path) != digest
+    ]
+    return [*(name for name in names if now.get(name) != then.get(name)), *modules]
 
 
 def check_settings(gin_files: Sequence[str], statements: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The demo checks before it writes, keeps others out of its folder, and leaves no child behind."""
 
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from ckl_jax.analysis import report
 from ckl_jax.cli import ckl
+from ckl_jax.data import plugins
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import demo as job
 from ckl_jax.papers.ckl import methods
@@ -110,6 +112,7 @@ def test_a_bad_world_is_refused_first(refused, command, tmp_path):
 
 def test_a_run_of_a_gin_file_that_has_changed_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     own = tmp_path / "ckl_mine.gin"
     own.write_text("include 'ckl_vanilla.gin'\n")
     demo = job.Demo(size="tiny", methods=("ckl_mine.gin",), out="out")
@@ -123,6 +126,16 @@ def test_a_run_of_a_gin_file_that_has_changed_is_refused(tmp_path, monkeypatch):
     methods.check_own(demo.methods, [training])
     own.write_text("include 'ckl_vanilla.gin'\nLEARNING_RATE = 0.5\n")
     with pytest.raises(UserError, match="out/mine was trained with another LEARNING_RATE"):
+        methods.check_own(demo.methods, [training])
+    own.write_text("include 'ckl_vanilla.gin'\n")
+    (tmp_path / "mine_now.py").write_text("RATE = 1\n")
+    importlib.import_module("mine_now")
+    modules = plugins.modules_here()
+    assert list(modules) == ["mine_now.py"]
+    (training.folder / "summary.json").write_text(json.dumps({"modules": modules}))
+    methods.check_own(demo.methods, [training])
+    (tmp_path / "mine_now.py").write_text("RATE = 2\n")
+    with pytest.raises(UserError, match="out/mine was trained with another mine_now.py"):
         methods.check_own(demo.methods, [training])
 
 
