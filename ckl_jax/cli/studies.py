@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,15 +69,15 @@ def _numbers(path: Path) -> dict[str, Any]:
     return {"tables": read_json(path)} if path.is_file() else {}
 
 
-def _paper_of(words: Collection[str]) -> Experiments:
+def _paper_of(words: Sequence[str]) -> Experiments:
     """The paper of which the words name an experiment, even a wrong one, else the first."""
-    papers = {word.partition("/")[0] for word in words}
-    named = [p for p in _PAPERS if not p.titles.keys().isdisjoint(words)]
-    named += [p for p in _PAPERS if next(iter(p.titles)).partition("/")[0] in papers]
-    return [*named, *_PAPERS][0]
+    by_name = {next(iter(p.titles)).partition("/")[0]: p for p in _PAPERS}
+    titles = [word for paper in _PAPERS for word in words if word in paper.titles]
+    named = (by_name.get(word.partition("/")[0]) for word in (*titles, *words))
+    return next(filter(None, named), _PAPERS[0])
 
 
-def _with_options_of(words: Collection[str]) -> Callable[..., Any]:
+def _with_options_of(words: Sequence[str]) -> Callable[..., Any]:
     """`experiment` with the options of the paper of which the words name an experiment."""
     options = Flat[_paper_of(words).settings]
 

@@ -133,13 +133,14 @@ class _Sentence:
 
 Pair = tuple[str, str]  # answer, about
 Relation = tuple[frozenset[str], int]
+Wording = tuple[Relation, int, int]  # which of its names are the answer and what it is about
 
 
 class _Index:
     """Sentences of documents, indexed by the names in them and by pairs of names."""
 
     def __init__(self, documents: Iterable[Document], names: NameFinder):
-        self._several: dict[tuple[Relation, int, int, bool], bool] = {}
+        self._several: dict[tuple[frozenset[Wording], bool], bool] = {}
         self._indices: tuple[_Index, ...] = (self,)
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
         self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
@@ -186,20 +187,18 @@ class _Index:
             text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
         )
 
-    def has_several(
-        self, relation: Relation, answer: int, about: int, *, in_older: bool = False
-    ) -> bool:
-        """Whether a name has several answers at a time in a relation, as a manager of two firms.
+    def has_several(self, wordings: frozenset[Wording], *, in_older: bool = False) -> bool:
+        """Whether a name has several answers at a time, as a manager of two firms.
 
         Args:
-          answer, about: which of the names in a sentence they are.
-          in_older: whether older text alone says so, or says nothing of the relation.
+          wordings: that state a fact.
+          in_older: whether older text alone says so, or has none of them.
         """
-        asked = relation, answer, about, in_older
+        asked = wordings, in_older
         if asked not in self._several:
             answers: dict[str, set[str]] = collections.defaultdict(set)
             indices = self._indices[-1:] if in_older else self._indices
-            for index in indices:
+            for (relation, answer, about), index in itertools.product(wordings, indices):
                 for sentence in index.by_relation.get(relation, ())[:_READ]:
                     answers[sentence.keys[about]].add(sentence.keys[answer])
             times = (
@@ -344,9 +343,8 @@ def _two_wordings(
         past = _past(about, index)
         is_specific &= 2 * past.count(answer) >= len(past) > 0
     free = [s for s in sentences if normalise(s.text) not in held]
-    probes = [s for s in free if not _same_wording(pair, s, index) & stays]
     for evidence in free:
-        for probe in probes:
+        for probe in free:
             if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:
                 continue
             shared = probe.frame(*pair) & evidence.frame(*pair)
@@ -354,7 +352,8 @@ def _two_wordings(
             # A date may be another name's in a sentence that names others.
             is_one = not is_date or keys[0] <= keys[1] or keys[0] >= keys[1]
             if len(shared) >= _SHARED or (is_specific and is_one):
-                return probe, evidence
+                if stays.isdisjoint(_same_wording(pair, probe, index)):
+                    return probe, evidence
     return None
 
 
@@ -443,13 +442,12 @@ def _has_several(pair: Pair, index: _Index) -> bool | None:
     the new answers are further ones, or replaced the old, which are still named as often.
     """
     answer, about = pair
-    relations = {
+    wordings = frozenset(
         (s.relation, s.keys.index(answer), s.keys.index(about)) for s in index.by_pair[pair]
-    }
-    several = [relation for relation in relations if index.has_several(*relation)]
-    if any(index.has_several(*relation, in_older=True) for relation in several):
-        return True
-    return None if several else False
+    )
+    if not index.has_several(wordings):
+        return False
+    return index.has_several(wordings, in_older=True) or None
 
 
 def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, str]]:

@@ -339,8 +339,12 @@ class _Run:
                     self._progress(i, 0, "documents read")
                 yield document
 
-        documents = new_text.select(read, known, self.settings.since, today, counts)
+        parts = self.folder / "parts"
+        shutil.rmtree(parts, ignore_errors=True)  # of a reading that was killed
+        ordered = new_text.by_date(read, parts)
+        documents = new_text.select(ordered, known, self.settings.since, today, counts)
         new_text.write_documents(documents, self.folder / "all.jsonl", self.folder / "old.jsonl")
+        shutil.rmtree(parts, ignore_errors=True)
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
         if counts.words < _MIN_WORDS:
             why = (

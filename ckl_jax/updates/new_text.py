@@ -5,6 +5,7 @@ sentence stay. Sentences are compared without case, punctuation and blanks, by 6
 bytes of memory for each sentence ever read.
 """
 
+import collections
 import dataclasses
 import itertools
 import zipfile
@@ -13,16 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ckl_jax.data.buckets import hash64
+from ckl_jax.data.buckets import bucket_path, hash64, write_rows
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.data.text.documents import Document, json_line, parse_document
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import atomic_write, os_errors, read_jsonl
 
 _BATCH = 256  # documents
 _BUFFER = 1 << 20  # hashes that are sorted in at once
+_PART, _PARTS = 1 << 26, 200  # characters of a part of the text, and parts, about
 
 
 @dataclasses.dataclass
@@ -108,19 +110,45 @@ def _saved(path: Path) -> np.ndarray:
     return np.array(hashes)  # which can grow
 
 
-def select(
-    read: Callable[[], Iterable[Document]],
-    known: Sentences,
-    since: str,
-    today: str,
-    counts: Counts,
-) -> Iterator[tuple[Document, bool]]:
-    """Yields (the new text of a document, whether it is older than `since`), older ones first.
-
-    So what older text says too is not new, in whatever order the documents come.
+def by_date(read: Callable[[], Iterable[Document]], folder: Path) -> Iterator[Document]:
+    """Yields documents by date, those of a day as they come, in bounded memory.
 
     Args:
       read: gives the documents, anew each time it is called.
+      folder: an empty one for parts of the text, where they are in another order.
+    """
+    sizes: collections.Counter[str] = collections.Counter()
+    last, in_order = "", True
+    for document in read():
+        sizes[document.date] += len(document.text)
+        in_order &= document.date >= last
+        last = document.date
+    if in_order:
+        yield from read()
+        return
+    # Each part has the text of some days, or of a single one.
+    most = max(_PART, sizes.total() // _PARTS)
+    part_of, size, part = {}, 0, 0
+    for date in sorted(sizes):
+        if size and size + sizes[date] > most:
+            size, part = 0, part + 1
+        part_of[date] = part
+        size += sizes[date]
+    rows = ((part_of[d.date], dataclasses.astuple(d)) for d in read())
+    write_rows(rows, folder, part + 1)
+    days = collections.Counter(part_of.values())
+    for i in range(part + 1):
+        documents = (Document(*row) for row in read_jsonl(bucket_path(folder, i)))
+        yield from documents if days[i] == 1 else sorted(documents, key=lambda d: d.date)
+
+
+def select(
+    documents: Iterable[Document], known: Sentences, since: str, today: str, counts: Counts
+) -> Iterator[tuple[Document, bool]]:
+    """Yields (the new text of a document, whether it is older than `since`).
+
+    Args:
+      documents: by date: what is stated twice counts for the first.
       known: sentences of earlier updates; gets those of the documents.
       since: YYYY-MM-DD; "" takes all documents as new.
       today: no document is from a later day.
@@ -129,11 +157,7 @@ def select(
     Raises:
       UserError: a document is from the future.
     """
-
-    def of(is_old: bool) -> Iterator[Document]:
-        return (d for d in read() if (d.date < since) == is_old)
-
-    documents = itertools.chain(of(True) if since else (), of(False))
+    documents = iter(documents)
     while batch := list(itertools.islice(documents, _BATCH)):
         counts.documents += len(batch)
         split = [_paragraphs(document, today) for document in batch]

@@ -3,14 +3,14 @@ import pytest
 from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
 from ckl_jax.updates import new_text
-from ckl_jax.updates.new_text import Counts, Sentences, read, select, write_documents
+from ckl_jax.updates.new_text import Counts, Sentences, by_date, read, select, write_documents
 
 A = "Acme makes shoes. Acme sits in Rome."
 
 
 def select_all(documents, known, since=""):
     counts = Counts()
-    return list(select(lambda: documents, known, since, "2030-01-01", counts)), counts
+    return list(select(documents, known, since, "2030-01-01", counts)), counts
 
 
 def document(name, text, date="2025-01-01"):
@@ -41,12 +41,21 @@ def test_earlier_days_are_old_and_later_ones_refused(tmp_path):
     assert [old for _, old in found] == [True, False] and counts.older == 1
     write_documents(found, tmp_path / "new", tmp_path / "old")
     assert [d.id for d in read(tmp_path / "new")] == ["b"]
-    # What older text says is not new, whichever comes first.
-    documents.append(document("c", "All is new here. This was so.", "2024-06-01"))
-    found, counts = select_all(documents, Sentences(), "2025-01-01")
-    assert [d.id for d, _ in found] == ["a", "c"] and (counts.older, counts.known) == (2, 1)
     with pytest.raises(UserError, match=r"'x' is of 2031-01-01, after today"):
         select_all([document("x", A, "2031-01-01")], Sentences())
+
+
+def test_documents_come_by_date_in_whatever_order_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(new_text, "_PART", 40)
+    days = ("2025-01-02", "2024-05-06", "2025-01-02", "2024-05-07", "2024-05-06", "2023-01-01")
+    documents = [document(str(n), "Twelve chars", day) for n, day in enumerate(days)]
+    for i, order in enumerate(
+        (documents, documents[::-1], sorted(documents, key=lambda d: d.date))
+    ):
+        out = list(by_date(lambda order=order: iter(order), tmp_path / str(i)))
+        assert out == sorted(order, key=lambda d: d.date)  # those of a day stay in order
+        parts = list((tmp_path / str(i)).glob("*"))
+        assert len(parts) == (0 if i == 2 else 2)
 
 
 def test_many_sentences_are_merged(monkeypatch):

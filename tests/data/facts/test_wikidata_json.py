@@ -291,6 +291,12 @@ def s(item, start="", end="", best=True):
             [s("Q1", end="2020-05-01"), s("Q2", "2020-05-02")],
             {"Q2": ("updated", "Q1")},
         ),
+        # Of a year it is not known.
+        (
+            [s("Q1")],
+            [s("Q1", end="2020-03-15"), s("Q2", "2020-00-00")],
+            {"Q1": LATE, "Q2": LATE},
+        ),
         # Several holders: dates tell who follows whom.
         (
             [s("Q1"), s("Q2"), s("Q3")],

@@ -25,10 +25,11 @@ _CLAUSE = 5  # words in a row, that the old sentence lacks
 _MAX_WORDS = 300  # compared word by word, between what is alike at both ends
 _WORD = re.compile(
     # A number with what changes it: "-5", "US$5", "< 5", "5 %"; a word, also "C++"; a sign.
-    r"(?:[<>≤≥±] ?|(?<![\w)])[-−+])?(?:(?<!\w)[A-Z]{0,3}[$€£¥₹₩₽₱₺₪₴₦฿] ?)?"
-    r"\d\w*(?:['’.,]\w+)*(?: ?[%‰])?"
+    r"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−+])?(?:(?<!\w)[A-Z]{0,3}[$€£¥₹₩₽₱₺₪₴₦฿] ?)?"
+    r"\d\w*(?:['’.,]\w+)*(?: ?(?:[%‰]|per ?cent\b))?"
     r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
 )
+_PERCENT = re.compile("per ?cent$")
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
 
@@ -92,16 +93,15 @@ class OldSentences:
         return self._words[-place] if fraction >= _MIN_ALIKE else None
 
     def _kind(self, sentence: str, words: list[str], known: set[str]) -> str:
-        new = [(n, w) for n, w in enumerate(words) if _lower([w])[0] not in known]
+        # {word that the old sentence lacks: as it is written, and whether it begins the sentence}
+        new = {w: (words[n], n == 0) for n, w in enumerate(_lower(words)) if w not in known}
         # The first word of a sentence is capitalised anyway ("March" and "May").
-        if any(_is_number(w.lower()) or (n and w in _DATES) for n, w in new):
+        if any(_is_number(w) or (word in _DATES and not first) for w, (word, first) in new.items()):
             return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
         parts = (part for name in names for part in _lower(_WORD.findall(name)))
-        is_name = any(part not in known for part in parts) or any(
-            w[-1] in "+#" and w[0].isalpha() for _, w in new
-        )
-        return NAME if is_name else REWORDED
+        is_name = any(part in new for part in parts)
+        return NAME if is_name or any(w[0].isalpha() and w[-1] in "+#" for w in new) else REWORDED
 
 
 def says_something_new(edit: Edit) -> bool:
@@ -111,7 +111,7 @@ def says_something_new(edit: Edit) -> bool:
 
 def _lower(words) -> list[str]:
     plain = (word.lower().replace("’", "'").replace("−", "-").replace(" ", "") for word in words)
-    return [word.removesuffix("'s") for word in plain]
+    return [_PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s") for word in plain]
 
 
 def _is_number(word: str) -> bool:

@@ -135,7 +135,7 @@ def _late(
 ) -> set[str]:
     """The items whose change is dated on or before the old day.
 
-    Of a succession the start counts, if it is known: the old holder may have ended the day before.
+    A succession is not, if the new holder began later: the old one may have ended the day before.
     """
     late = {
         o
@@ -143,9 +143,12 @@ def _late(
         for o, date in dates.items()
         if date and day and is_past(date, day, whole=True)  # with all of its month or year
     }
-    for new, old in pairs.items():
-        is_late = (new if starts[new] else old) in late
-        late = late | {new, old} if is_late else late - {new, old}
+    for pair in pairs.items():
+        start = starts[pair[0]]
+        if start and not is_past(start, day):
+            late -= set(pair)
+        elif not late.isdisjoint(pair):
+            late |= set(pair)
     return late
 
 

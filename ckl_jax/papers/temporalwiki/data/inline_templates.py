@@ -45,7 +45,7 @@ _RANGES = {
 _THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
-_WITH_INPUT = re.compile(r"b|br|comma|or|slash|sqbr|flip|preunit|x\b|$")  # of `disp`
+_HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MONTHS = (
     "January February March April May June July August September October November December".split()
@@ -154,8 +154,7 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     while i + 1 < len(unnamed) and unnamed[i] in _RANGES and _NUMBER.match(unnamed[i + 1]):
         words += [_RANGES[unnamed[i]], unnamed[i + 1]]
         i += 2
-    # What is shown is the number that it is converted to alone, or a unit without a number.
-    if not _WITH_INPUT.match(named.get("disp", "")):
+    if _HIDES_INPUT.match(named.get("disp", "")):
         return ""
     if i >= len(unnamed) or not _NUMBER.match(words[0]):
         return ""
@@ -209,7 +208,7 @@ def _val(unnamed: Unnamed, named: Named) -> str:
         case [sign, other] if sign in _RANGES and _NUMBER.match(other):
             text = unnamed[0] + _RANGES[sign] + other
         case [above, below]:
-            text = f"{unnamed[0]}+{above}−{below}"
+            text = f"{unnamed[0]}+{above.lstrip('+')}−{below.lstrip('-−')}"
         case _:
             return ""
     text += f"×10^{named['e']}" if named.get("e") else ""

@@ -300,10 +300,12 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     texts = [text for source in TEXTS_OF[row["kind"]] for text in texts.get(source, ())]
     counts[f"{row['kind']} text found"] += bool(texts)
     separate = job.rules.language not in _WITHOUT_BLANKS
-    name, as_words = row["object"].lower(), job.is_current and separate
+    label, as_words = row["object"], job.is_current and separate
+    name = label.lower()
     # The search for a substring is the faster one.
     named = any(
-        name in text.lower() and (not as_words or _has(text, name, re.IGNORECASE)) for text in texts
+        name in text.lower() and (not as_words or _has(text, label, re.IGNORECASE))
+        for text in texts
     )
     if not named:
         aliases = row.get("aliases", ())
@@ -322,4 +324,4 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
 def _has(text: str, name: str, flags: int = 0) -> bool:
     """Whether a text has a name that is no part of a longer one, as of C++ or Guinea-Bissau."""
     longer = r"\w|#|\+\+|-(?-i:[A-Z])"
-    return bool(re.search(rf"(?<!\w){re.escape(name)}(?!{longer})", text, flags))
+    return bool(re.search(rf"(?<!\w)(?<!\w-){re.escape(name)}(?!{longer})", text, flags))

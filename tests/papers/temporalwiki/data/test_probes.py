@@ -89,6 +89,8 @@ def test_the_cap_of_subjects_is_an_option():
         ("C", "written in C# today", "en", False, True),
         (".NET", "It runs on .NET.", "en", True, True),
         ("Guinea", "born in Guinea-Bissau", "en", False, True),
+        ("Bissau", "born in Guinea-Bissau", "en", False, True),
+        ("\u0130zmir", "born in \u0130zmir", "en", True, True),
         ("Guinea", "a Guinea-based firm", "en", True, True),
         ("U.S.", "in the u.s.", "en", True, True),
         ("\u6771\u4eac", "\u6771\u4eac\u90fd", "ja", True, True),

@@ -45,7 +45,7 @@ from tests.real_data import wikipedia_excerpt
         ("{{abbr|UN|United Nations}} {{flag|France}}", "UN France"),
         ("{{val|1.2|0.3|u=km}} {{val|5|e=9}}", "1.2±0.3 km 5×10^9"),
         ("{{val|10|-|20|u=m}}, {{val|5|u=kg|up=s}}", "10–20 m, 5 kg/s"),
-        ("{{val|5|2|1}}, {{val|5|(2)|s=%}}", "5+2−1, 5(2)%"),
+        ("{{val|5|2|1}}, {{val|5|(2)|s=%}}, {{val|5|+2|-1}}", "5+2−1, 5(2)%, 5+2−1"),
         ("{{convert|5|mi|10|chain|km}}, {{convert|5|km|mi|1}}", "5 miles 10 chains, 5 kilometres"),
         ("{{convert|50|ML|acre.ft}}, {{convert|5|kN|lbf}}", "50 megalitres, 5 kilonewtons"),
         (
