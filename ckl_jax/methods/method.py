@@ -118,7 +118,7 @@ class Method:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip() or "/" in self.name:
-            raise UserError(f"Method.name is {self.name!r}; give a name, such as 'lora'.")
+            raise UserError(f"Method.name is {self.name!r}; give a name without /, such as 'lora'.")
         of = f"of method {self.name!r}"
         checks.require_names(empty=True, **{f"trainable {of}": self.trainable})
         if not isinstance(self.side, Sequence) or not all(isinstance(s, Side) for s in self.side):

@@ -74,7 +74,7 @@ def review(settings: Update, progress: Progress, say: Callable[[str], None] = pr
       UserError: bad input; or the items are in use already.
     """
     if settings.decisions:
-        raise UserError("--review makes the page whose --decisions go on; give one of them.")
+        raise UserError("--review writes a page, --decisions goes on from it; give one of them.")
     with _locked(settings, progress, say) as started:
         return started.review()
 

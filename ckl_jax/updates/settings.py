@@ -20,8 +20,8 @@ class Update:
       out: Folder of all updates of this model.
       documents: Text: a .jsonl, .csv or .parquet file, or a folder of these, .txt and .md.
       model: Hugging Face folder or name to begin with; later updates begin with the current one.
-      since: Day (YYYY-MM-DD) from which text is new; earlier text is not trained on, and says what
-        must be kept.
+      since: Day (YYYY-MM-DD) from which text is new; earlier text says what is to be kept, and only
+        methods that review train on it.
       facts: Your own questions: a .jsonl, .csv or .parquet file with the fields question, answer
         and date, or the folder of a relational dataset, such as BEAR.
       decisions: File that the page of --review exported; items that it drops are not used.

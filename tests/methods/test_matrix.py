@@ -476,8 +476,8 @@ def test_methods_combine_unless_they_claim_one_seam():
 @pytest.mark.parametrize(
     "fields, said",
     [
-        ({"name": ""}, r"Method.name is ''; give a name"),
-        ({"name": "a/b"}, r"Method.name is 'a/b'; give a name"),
+        ({"name": ""}, r"Method.name is ''; give a name without /"),
+        ({"name": "a/b"}, r"Method.name is 'a/b'; give a name without /"),
         ({"trainable": "!^encoder/"}, r"give a list of names, such as \('!\^encoder/',\)"),
         ({"side": "adapter"}, "side of method 'mine' is 'adapter'; give side networks"),
         ({"dense": lora}, "dense of method 'mine' is .*; give a DenseFactory or None"),

@@ -375,7 +375,8 @@ def test_a_t5_is_updated(texts, tmp_path):
 @pytest.mark.usefixtures("in_this_process")
 def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_path, capsys):
     facts = tmp_path / "facts.csv"
-    stated = [f for f in planted.facts(9) if f.kind == "new" and f.relation == "seat"][:2]
+    # All of them: some would be held back for an automatic question anyway.
+    stated = [f for f in planted.facts(9) if f.kind == "new" and f.relation == "seat"]
     question = "The head office of {} stands in ____."
     rows = [[question.format(f.subject), f.answer, "2025-01-01"] for f in stated]
     rows += [["The capital of Peru is ____.", "Lima", ""], ["It lies in ____.", "Peru", ""]]
@@ -389,6 +390,8 @@ def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_pat
     }
     assert json.loads((folder / "overlap.json").read_text())["exact"] == 0
     trained = (folder / "new.jsonl").read_text()
+    whole = (folder / "all.jsonl").read_text()
+    assert sum(item.text in whole for item in own) > 1
     assert all(item.text not in trained for item in own)
     assert all(fact.answer in trained for fact in stated)  # in other words
     facts.write_text(facts.read_text().replace("____", "it"))

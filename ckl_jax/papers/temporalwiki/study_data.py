@@ -56,7 +56,7 @@ class Drawn:
 def deleted(snapshot: Snapshot) -> UserError:
     """The error for dumps that are needed and have been deleted."""
     return UserError(
-        f"The dumps of {snapshot.date} have been deleted, but are not read yet; fetch "
+        f"The dumps of {snapshot.date} have been deleted, but more of their text is needed; fetch "
         f"{snapshot.was.partition(': ')[2]} again."
     )
 

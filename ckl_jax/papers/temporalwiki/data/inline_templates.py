@@ -160,7 +160,7 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
         return ""
     style = named | {"abbr": "on"} if abbreviated else named
     text = _measure("".join(words), unnamed[i], style)
-    # Feet and inches, stones and pounds; a number without a unit is of how many digits are shown.
+    # Feet and inches, stones and pounds. (A last number alone says how many digits are shown.)
     while i + 2 < len(unnamed) and _NUMBER.match(unnamed[i + 1]) and _unit(unnamed[i + 2]):
         text += f" {_measure(unnamed[i + 1], unnamed[i + 2], style)}"
         i += 2
