@@ -250,14 +250,16 @@ def make(
     Returns:
       The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
     """
-    documents = _some(new), _some(old)
+    # What was asked is in no text any more, and still says what was so.
+    asked_of = (Document(e.document, e.date, "", e.text) for e in earlier if e.document)
+    documents = _some(new), [*_some(old), *asked_of]
     texts = [document.text for part in documents for document in part]
     names = NameFinder(texts)
     now, before = (_Index(part, names) for part in documents)
     now.share_relations(before)
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held = set(map(normalise, asked))
-    stays: set[str] = set()  # the evidence of items
+    stays = {normalise(item.evidence) for item in earlier}  # the evidence of items
     seen: set[frozenset[str]] = set()
     for index, is_new in ((now, True), (before, False)):
         pairs = sorted(index.by_pair, key=lambda pair: hash64(seed, *pair))

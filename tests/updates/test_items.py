@@ -174,6 +174,20 @@ def test_a_sentence_that_is_held_back_is_no_evidence():
         assert set(map(normalise, asked)) <= held
 
 
+def test_what_an_update_held_back_still_says_what_was_so_in_the_next():
+    facts = planted.facts(30)
+    documents = planted.documents(facts, tellings=3)
+    first = [d for d in documents if d.date < "2025"]
+    limits = dict.fromkeys(items.TAGS, 500)
+    earlier, held = items.make(first, [], limits)
+    old = [dataclasses.replace(d, text=items.without(d.text, held)) for d in first]
+    new = [d for d in documents if d.date >= "2025"]
+    asked = [item.text for item in earlier]
+    made, held_now = items.make(new, old, limits, 0, earlier, asked)
+    assert len(right(made, facts)) == len(made) >= 88
+    assert not (held | held_now) & {normalise(item.evidence) for item in made}
+
+
 def test_candidates_are_other_answers_and_the_old_one_second():
     _, _, made, _ = make(tellings=4)
     for item in made:
