@@ -261,28 +261,20 @@ def make(
     held = set(map(normalise, asked))
     stays = {normalise(item.evidence) for item in earlier}  # the evidence of items
     seen: set[frozenset[str]] = set()
-    for index, is_new in ((now, True), (before, False)):
-        pairs = sorted(index.by_pair, key=lambda pair: hash64(seed, *pair))
-        for pair in pairs:
-            if all(len(chosen[tag]) >= limits[tag] for tag in TAGS):
+    for index in (now, before):
+        for pair in sorted(index.by_pair, key=lambda pair: hash64(seed, *pair)):
+            wanted = {tag for tag in TAGS if len(chosen[tag]) < limits[tag]}
+            if not wanted:
                 break
             # A fact makes an item one way round.
-            if frozenset(pair) in seen:
+            sentences = frozenset(pair) not in seen and _two_wordings(pair, index, held, stays)
+            if not sentences or (tag := _tag(pair, index, now, before))[0] not in wanted:
                 continue
-            sentences = _two_wordings(pair, index, held, stays)
-            if sentences is None or (not is_new and _may_have_changed(pair, before, now)):
-                continue
-            tag, old_answer = _tag(pair, index, before)
-            if not tag or len(chosen[tag]) >= limits[tag]:
-                continue
-            probe, evidence = sentences
-            item = _item(pair, probe, evidence, tag, old_answer, (now, before), seed)
-            if item is None:
-                continue
-            chosen[tag].append(item)
-            seen.add(frozenset(pair))
-            stays.add(normalise(evidence.text))
-            held |= _same_wording(pair, probe, index)
+            if item := _item(pair, *sentences, *tag, (now, before), seed):
+                chosen[item.tag].append(item)
+                seen.add(frozenset(pair))
+                stays.add(normalise(item.evidence))
+                held |= _same_wording(pair, sentences[0], index)
     made = [item for tag in TAGS for item in chosen[tag]]
     again = _still_right(earlier, made, now, before)
     again.sort(key=lambda item: hash64(seed, item.id))
@@ -299,8 +291,10 @@ def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
     return len(sentences) > _COMMON or any(words & s.frame(*pair) for s in sentences)
 
 
-def _tag(pair: Pair, index: _Index, before: _Index) -> tuple[str, str]:
+def _tag(pair: Pair, index: _Index, now: _Index, before: _Index) -> tuple[str, str]:
     """What a fact of new or of old text is an item of ("" of none), and a change's old answer."""
+    if index is before and _may_have_changed(pair, before, now):
+        return "", ""
     if _is_outdated(pair, index, *dict.fromkeys((index, before))):
         return "", ""
     if pair in before.by_pair:
