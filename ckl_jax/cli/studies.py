@@ -114,7 +114,11 @@ def update(
     from ckl_jax.updates.registry import Registry
 
     if rollback:
-        print(f"Current: {Registry.open(settings.out, None).roll_back()}")
+        from ckl_jax.updates.report import write_history  # slow
+
+        registry = Registry.open(settings.out, None)
+        print(f"Current: {registry.roll_back()}")
+        write_history(registry)
         return 0
     with counting() as progress:
         if dry_run:

@@ -266,6 +266,7 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
     (out / "current").write_text("0001\n")
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 0
     assert str(llama) in capsys.readouterr().out and Registry(out).current is None
+    assert "Current: the first model." in (out / "history.html").read_text()
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
     capsys.readouterr()
     (out / "current").write_text("0002\n")
