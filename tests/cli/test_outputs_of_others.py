@@ -97,7 +97,7 @@ def test_a_file_in_place_of_a_folder_is_called_one(tmp_path, capsys):
 HALVES = {
     "data rows --documents BAD --vocabulary VOCABULARY --out OUT": "bad.jsonl, line 2",
     "data clean --documents DOCUMENTS --language \udcff --out OUT/c.jsonl": "'\\udcff' in it is no",
-    "data snapshots --documents BAD --facts FACTS --dates 2020-01-01,2020-02-01 --out OUT": (
+    "data snapshots --documents BAD --id-field date --facts FACTS --dates 2020-01-01 --out OUT": (
         "bad.jsonl, line 2"
     ),
 }
