@@ -260,13 +260,13 @@ def make(
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held = set(map(normalise, asked))
     stays = {normalise(item.evidence) for item in earlier}  # the evidence of items
-    seen: set[frozenset[str]] = set()
+    # A fact makes an item once, in whichever update, and one way round.
+    seen = {frozenset((normalise(item.answer), item.about)) for item in earlier if item.about}
     for index in (now, before):
         for pair in sorted(index.by_pair, key=lambda pair: hash64(seed, *pair)):
             wanted = {tag for tag in TAGS if len(chosen[tag]) < limits[tag]}
             if not wanted:
                 break
-            # A fact makes an item one way round.
             sentences = frozenset(pair) not in seen and _two_wordings(pair, index, held, stays)
             if not sentences or (tag := _tag(pair, index, now, before))[0] not in wanted:
                 continue
@@ -530,9 +530,12 @@ def _still_right(
         )
 
     changed = {fact(item, item.old) for item in (*earlier, *made) if item.old}
-    again = {item.id: item for item in earlier if not has_changed(item)}
+    again: dict[frozenset[str], Item] = {}
+    for item in earlier:
+        if not has_changed(item):
+            again.setdefault(fact(item, item.answer), item)
     for item in made:
-        again.pop(item.id, None)
+        again.pop(fact(item, item.answer), None)
     return [dataclasses.replace(item, tag="kept", old="") for item in again.values()]
 
 
