@@ -250,13 +250,7 @@ def make(
     Returns:
       The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
     """
-    # What was asked is in no text any more, and still says what was so.
-    asked_of = (Document(e.document, e.date, "", e.text) for e in earlier if e.document)
-    documents = _some(new), [*_some(old), *asked_of]
-    texts = [document.text for part in documents for document in part]
-    names = NameFinder(texts)
-    now, before = (_Index(part, names) for part in documents)
-    now.share_relations(before)
+    now, before = _indices(new, old, earlier)
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held = set(map(normalise, asked))
     stays = {normalise(item.evidence) for item in earlier}  # the evidence of items
@@ -280,6 +274,19 @@ def make(
     again.sort(key=lambda item: hash64(seed, item.id))
     room = max(0, limits["kept"] - len(chosen["kept"]))
     return made + again[:room], frozenset(held)
+
+
+def _indices(
+    new: Iterable[Document], old: Iterable[Document], earlier: Sequence[Item]
+) -> tuple[_Index, _Index]:
+    """What new and what old text says."""
+    # What was asked is in no text any more, and still says what was so.
+    asked = (Document(e.document, e.date, "", e.text) for e in earlier if e.document)
+    documents = _some(new), [*_some(old), *asked]
+    names = NameFinder([document.text for part in documents for document in part])
+    now, before = (_Index(part, names) for part in documents)
+    now.share_relations(before)
+    return now, before
 
 
 def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
