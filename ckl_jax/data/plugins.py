@@ -34,9 +34,9 @@ def modules_here() -> dict[str, str]:
     places = {Path(file) for m in modules if (file := getattr(m, "__file__", None))}
     own = (p for p in places if p.suffix == ".py" and p.is_relative_to(here) and p.is_file())
     named = {path.relative_to(here): path for path in own}
-    # A virtual environment or a clone of this project may lie there too.
-    packages = {"site-packages", "ckl_jax"}
-    return {str(n): sha256(p) for n, p in sorted(named.items()) if packages.isdisjoint(n.parts)}
+    # Python, a virtual environment or a clone of this project may lie there too.
+    others = {"site-packages", "dist-packages", "ckl_jax", Path(os.__file__).parent.name}
+    return {str(n): sha256(p) for n, p in sorted(named.items()) if others.isdisjoint(n.parts)}
 
 
 def find_here(modules: Iterable[str]) -> None:
