@@ -26,10 +26,11 @@ _MAX_WORDS = 300  # compared word by word, between what is alike at both ends
 _WORD = re.compile(
     # A number with what changes it: "-5", "US$5", "< 5", "5 %"; a word, also "C++"; a sign.
     r"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−+])?(?:(?<!\w)[A-Z]{0,3}[$€£¥₹₩₽₱₺₪₴₦฿] ?)?"
-    r"\d\w*(?:['’.,]\w+)*(?: ?(?:[%‰]|per ?cent\b))?"
+    r"\d\w*(?:['’.,]\w+)*(?: ?(?:[%‰€$£¥₹]|per ?cent\b))?"
     r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
 )
 _PERCENT = re.compile("per ?cent$")
+_MONEY = frozenset("dollar dollars euro euros pound pounds yen franc francs rupee rupees".split())
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
 
@@ -115,7 +116,7 @@ def _lower(words) -> list[str]:
 
 
 def _is_number(word: str) -> bool:
-    return any(c.isdigit() for c in word) or word in NUMBER_WORDS
+    return any(c.isnumeric() for c in word) or word in NUMBER_WORDS or word in _MONEY
 
 
 def _count(words: Sequence[str]) -> tuple[collections.Counter[str], int]:

@@ -25,7 +25,11 @@ _SILENT_STARTS = tuple(name[:-1] for name in _TABLE["silent"] if name.endswith("
 _PATTERN = re.compile(r"(?:[^{}\[\]]|\{[^{}\[\]]+\}|\[(?:[^{}\[\]]|\{[^{}\[\]]+\})*\])*")
 _FIELD = re.compile(r"\{([^{}]+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
-_NUMBER = re.compile(r"[-−+]?[\d.,]*\d(?:[ +⁄/]*\d+[/⁄]\d+)?$")
+_NUMBER = re.compile(
+    r"[-−+]?(?:[\d.,]*\d(?:[ +⁄/]+\d+[/⁄]+\d+)?|\d+[/⁄]+\d+)(?:e[-−+]?\d+)?", re.IGNORECASE
+)
+PLUS = "\u2064"  # invisible, before a fraction: what comes before it may be a whole number
+_LONGEST = 40  # characters of a number
 _RANGES = {
     "-": "–",
     "–": "–",
@@ -35,13 +39,21 @@ _RANGES = {
     "and(-)": " and ",
     "or": " or ",
     "by": " by ",
+    "by(x)": " by ",
     "x": " by ",
+    "xx": " by ",
     "×": " by ",
     "*": " by ",
     "+/-": " ± ",
     "±": " ± ",
     "+": " + ",
+    ",": ", ",
+    ", and": ", and ",
+    ", or": ", or ",
+    "or(-)": " or ",
+    "to about": " to about ",
 }
+_PREFIXES = frozenset("mpgtyz")  # of units, whose case tells them apart
 _THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
@@ -68,7 +80,7 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
     table: dict[str, str] = {}
     for number, _, line in read_lines(path):
         try:
-            text = line.decode().strip()
+            text = line.decode("utf-8-sig").strip()
         except UnicodeDecodeError as e:
             raise UserError(f"{os.fspath(path)}, line {number}: not UTF-8 ({e.reason}).") from e
         if not text or text.startswith("#"):
@@ -96,7 +108,8 @@ def sign(name: str) -> str | None:
     """The text of a template without parameters; None if it is not known."""
     if name.startswith("formatnum:"):
         digits = name.removeprefix("formatnum:").strip()
-        return f"{int(digits):,}" if digits.isdecimal() else digits or None
+        is_short = digits.isdecimal() and len(digits) <= _LONGEST
+        return f"{int(digits):,}" if is_short else digits or None
     return _SIGNS.get(name)
 
 
@@ -148,20 +161,27 @@ def _parameter(name: str, unnamed: Unnamed, named: Named) -> str:
 # --- measures
 
 
+def _is_number(text: str) -> bool:
+    return len(text) <= _LONGEST and bool(_NUMBER.fullmatch(text))
+
+
 def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     """{{convert|10|to|20|km|mi}}: "10 to 20 kilometres"; without what it is converted to."""
+    unnamed = [value.replace(PLUS, " ").strip() for value in unnamed]
     words, i = [unnamed[0]] if unnamed else [], 1
-    while i + 1 < len(unnamed) and unnamed[i] in _RANGES and _NUMBER.match(unnamed[i + 1]):
+    while i + 1 < len(unnamed) and unnamed[i] in _RANGES and _is_number(unnamed[i + 1]):
         words += [_RANGES[unnamed[i]], unnamed[i + 1]]
         i += 2
     if _HIDES_INPUT.match(named.get("disp", "")):
         return ""
-    if i >= len(unnamed) or not _NUMBER.match(words[0]):
+    if i >= len(unnamed) or not _is_number(words[0]) or unnamed[i] in _RANGES:
         return ""
     style = named | {"abbr": "on"} if abbreviated else named
     text = _measure("".join(words), unnamed[i], style)
     # Feet and inches, stones and pounds. (A last number alone says how many digits are shown.)
-    while i + 2 < len(unnamed) and _NUMBER.match(unnamed[i + 1]) and _unit(unnamed[i + 2]):
+    while i + 2 < len(unnamed) and _is_number(unnamed[i + 1]):
+        if not (_unit(unnamed[i]) and _unit(unnamed[i + 2])):
+            return ""  # a range or a unit that is not known
         text += f" {_measure(unnamed[i + 1], unnamed[i + 2], style)}"
         i += 2
     return text
@@ -174,7 +194,7 @@ def _unit(code: str) -> Sequence[str] | None:
     if (many := _MANY.fullmatch(code)) and (unit := _unit(many[2])):
         return [f"{_THOUSANDS[many[1]]} {name}" for name in unit]
     alike = [key for key in _UNITS if key.lower() == code.lower()]
-    if len(alike) != 1:
+    if len(alike) != 1 or (alike[0][:1] != code[:1] and code[:1].lower() in _PREFIXES):
         british = code.replace("meter", "metre").replace("liter", "litre")
         alike = [key for key, unit in _UNITS.items() if british in unit[:2]]
     return _UNITS[alike[0]] if alike else None
@@ -196,7 +216,7 @@ def _measure(value: str, unit: str, named: Named) -> str:
 
 def _val(unnamed: Unnamed, named: Named) -> str:
     """{{val|1.2|0.3|e=5|u=km}}: "1.2±0.3×10^5 km"."""
-    if not unnamed or not _NUMBER.match(unnamed[0]):
+    if not unnamed or not _is_number(unnamed[0]):
         return ""
     match list(unnamed[1:]):
         case []:
@@ -205,9 +225,9 @@ def _val(unnamed: Unnamed, named: Named) -> str:
             text = unnamed[0] + error
         case [error]:
             text = f"{unnamed[0]}±{error}"
-        case [sign, other] if sign in _RANGES and _NUMBER.match(other):
+        case [sign, other] if sign in _RANGES and _is_number(other):
             text = unnamed[0] + _RANGES[sign] + other
-        case [above, below]:
+        case [above, below] if _is_number(above) and _is_number(below):
             text = f"{unnamed[0]}+{above.lstrip('+')}−{below.lstrip('-−')}"
         case _:
             return ""
@@ -232,9 +252,9 @@ def _fraction(unnamed: Unnamed, named: Named) -> str:
     """{{frac|2|1|3}}: "2 1/3"."""
     match list(unnamed):
         case [below]:
-            return f"1/{below}"
+            return f"{PLUS}1/{below}"
         case [above, below]:
-            return f"{above}/{below}"
+            return f"{PLUS}{above}/{below}"
         case [whole, above, below]:
             return f"{whole} {above}/{below}"
     return ""

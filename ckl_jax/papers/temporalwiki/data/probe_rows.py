@@ -323,5 +323,13 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
 
 def _has(text: str, name: str, flags: int = 0) -> bool:
     """Whether a text has a name that is no part of a longer one, as of C++ or Guinea-Bissau."""
-    longer = r"\w|#|\+\+|-(?-i:[A-Z])"
-    return bool(re.search(rf"(?<!\w)(?<!\w-){re.escape(name)}(?!{longer})", text, flags))
+    return any(
+        not _is_part(text[: match.start()][-2:], text[match.end() :][:2])
+        for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, flags)
+    )
+
+
+def _is_part(before: str, after: str) -> bool:
+    """Whether a name is a part of a longer one, by the two characters before and after it."""
+    joined = re.fullmatch(r"\w[-\u2011]|.?\.", before) or re.fullmatch(r"#.?|\+\+|\.\w", after)
+    return bool(joined or (re.fullmatch(r"[-\u2011]\w", after) and after[1].isupper()))

@@ -20,6 +20,7 @@ from typing import Any
 from ckl_jax.errors import if_missing
 from ckl_jax.papers.temporalwiki.data import inline_templates
 from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, HoleFiller
+from ckl_jax.papers.temporalwiki.data.inline_templates import PLUS
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
 
 _DROPPED_TAGS = frozenset(
@@ -41,6 +42,7 @@ _EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
+_WHOLE = re.compile(rf"(?<=\d){PLUS}")
 _COMMAS = re.compile(r",(?: *,)+")
 _BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
 _QUOTES = re.compile(r"'{2,}")
@@ -421,6 +423,8 @@ def _tidy(paragraph: str) -> str:
         if _EMPTY.search(paragraph):
             paragraph = _EMPTY_BRACKETS.sub("", paragraph)
         paragraph = _CLOSING_REST.sub("", _OPENING_REST.sub(r"\1", paragraph))
+    if PLUS in paragraph:
+        paragraph = _WHOLE.sub(" ", paragraph).replace(PLUS, "")
     if any(f" {stop}" in paragraph for stop in ",.;:!?"):
         paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
     return _COMMAS.sub(",", paragraph) if ",," in paragraph else paragraph

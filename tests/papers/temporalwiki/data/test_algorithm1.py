@@ -214,6 +214,8 @@ LEAD = "The town of Arlen has a mill and"
         (f"{LEAD} 5 percent of it.", f"{LEAD} 5% of its.", "reworded", ["its"]),
         (f"{LEAD} is worth $5.", f"{LEAD} has a worth of US$5.", "reworded", ["has a", "of"]),
         (f"{LEAD} in 1990 - 1995.", f"{LEAD} was in 1990 -1995.", "reworded", ["was"]),
+        (f"{LEAD} is worth 5 €.", f"{LEAD} is worth 5 $.", "number", ["5 $"]),
+        (f"{LEAD} is worth 5 dollars.", f"{LEAD} is worth 5 euros.", "number", ["euros"]),
         (f"{LEAD} on Monday.", f"{LEAD} on Tuesday.", "number", ["Tuesday"]),
         (f"{LEAD} it was May.", f"{LEAD} it was June.", "number", ["June"]),
         (f"{LEAD} some shops.", f"{LEAD} several shops.", "reworded", ["several"]),

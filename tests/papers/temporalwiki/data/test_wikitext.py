@@ -57,6 +57,23 @@ from tests.real_data import wikipedia_excerpt
             "{{convert|160|Tcuft}}, {{convert|3|koilbbl/d|abbr=on}}",
             "160 trillion cubic feet, 3 thousand bbl/d",
         ),
+        (
+            "3{{frac|1|2}} and {{frac|1|2}}, {{convert|3{{frac|1|2}}|mi}}",
+            "3 1/2 and 1/2, 3 1/2 miles",
+        ),
+        (
+            "{{convert|2|by|3/4|in|mm}}, {{convert|6|ft|1/2|in|m}}",
+            "2 by 3/4 inches, 6 feet 1/2 inches",
+        ),
+        (
+            "{{convert|2|to|1e6|km}}, {{convert|5|,|6|, and|7|km|mi}}",
+            "2 to 1e6 kilometres, 5, 6, and 7 kilometres",
+        ),
+        (
+            "{{convert|5|xx|6|km}}, {{convert|53|LT|7|cwt}}",
+            "5 by 6 kilometres, 53 long tons 7 hundredweight",
+        ),
+        ("{{convert|5|mPa}}, {{convert|5|T}}, {{convert|5|Kg}}", "5 mPa, 5 T, 5 kilograms"),
         ("{{convert|9|meters}}, {{convert|3|KN}}", "9 metres, 3 KN"),
         ("{{convert|9|km|disp=or}} {{convert|9|km|disp=x|a|b}}", "9 kilometres 9 kilometres"),
         (
@@ -89,6 +106,13 @@ def test_templates_within_sentences(source, expected):
         ("He was born in {{x}}. He left.", "He was born. He left.", 1, 0),
         ("It costs {{convert|{{x}}|km}}. It ends.", "It ends.", 0, 1),
         ("It is {{convert|9|km|mi|disp=output only}} long. It ends.", "It ends.", 0, 1),
+        ("It is {{convert|9|and above|6|km}} long. It ends.", "It ends.", 0, 1),
+        (
+            "It is {{val|5|/|6|u=km}} long, {{val|" + "1" * 50_000 + "x}}. It ends.",
+            "It ends.",
+            0,
+            1,
+        ),
         # Or else the sentence.
         ("Highs of 22 - {{x}} and lows of 12 - {{x}}. It rains.", "It rains.", 0, 1),
         ("It has a density of {{x}} in 2011. It grows.", "It grows.", 0, 1),
