@@ -57,6 +57,8 @@ class Saver:
     ):
         self._run, self._store, self._begun = run, store, begun
         self._telemetry, self._context, self._mirror = telemetry, context, mirror
+        # As they were imported: a file may change while the run goes on.
+        self._modules = plugins.modules_here()
         self._saved = time.monotonic()  # or begun
 
     def save(
@@ -79,6 +81,7 @@ class Saver:
             **_versions(),
             "phase": self._context["phase"],
             "inputs_digest": run.inputs_digest,
+            "modules": self._modules,
             **describe(
                 run.model,
                 run.method.name,
@@ -169,7 +172,7 @@ class Saver:
                     **self._times(),
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
-                    "modules": plugins.modules_here(),
+                    "modules": self._modules,
                     **_base(run.checkpoint_cfg.restore.path),
                     **({"best_step": best_step} if chosen else {}),
                 },

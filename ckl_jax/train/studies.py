@@ -231,20 +231,26 @@ def settings_of(training: Training) -> dict[str, Any]:
 
 
 def changed_settings(training: Training) -> list[str]:
-    """The names that a finished training's gin files give other values now than it recorded, and
-    the modules of the user's that have changed since.
+    """The names that a training's gin files give other values now than it recorded when it began,
+    and the modules of the user's that have changed since; [] of one without a checkpoint.
     """
-    from ckl_jax.config import gin_config  # slow
+    from ckl_jax.checkpoints import restore  # slow
+    from ckl_jax.config import gin_config
 
+    if (ended := training.folder / SUMMARY).exists():
+        record = files.read_json_object(ended)
+    elif restore.complete_steps(training.folder):
+        record = restore.read_json_item(restore.find_checkpoint(training.folder), "metadata")
+    else:
+        return []
     now = settings_of(training)
     recorded = gin_config.read([str(training.folder / "config.gin")], trusted=("all",))
     then = {b.name: b.value for b in recorded.scan.bindings}
     of_study = {statement.split("=")[0].strip() for statement in training.gin()[1]}
     names = sorted((now.keys() | then.keys()) - of_study)
-    summary = files.read_json_object(training.folder / SUMMARY)
     modules = [
         path
-        for path, digest in summary.get("modules", {}).items()
+        for path, digest in record.get("modules", {}).items()
         if not Path(path).is_file() or files.sha256(path) != digest
     ]
     return [*(name for name in names if now.get(name) != then.get(name)), *modules]

@@ -86,7 +86,7 @@ def check_own(methods: Sequence[str], trainings: Sequence[Training]) -> None:
                 "'data/ckl_world.gin' and binds METHOD (docs/methods/README.md)."
             ) from e
         for training in own:
-            if training.is_done and (changed := studies.changed_settings(training)):
+            if changed := studies.changed_settings(training):
                 raise UserError(
                     f"--methods {method}: {training.folder} was trained with another "
                     f"{changed[0]}; remove that folder, or rename the gin file."

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from ckl_jax.analysis import report
+from ckl_jax.checkpoints import restore
 from ckl_jax.cli import ckl
 from ckl_jax.data import plugins
 from ckl_jax.errors import UserError
@@ -20,7 +21,7 @@ from ckl_jax.papers.ckl import methods
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.parallel import mesh
 from ckl_jax.parallel.processes import FolderLock
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train import studies, subprocess_runs
 from tests.analysis.helpers import METHODS as RUNS
 from tests.analysis.helpers import make_run
 
@@ -137,6 +138,13 @@ def test_a_run_of_a_gin_file_that_has_changed_is_refused(tmp_path, monkeypatch):
     (tmp_path / "mine_now.py").write_text("RATE = 2\n")
     with pytest.raises(UserError, match="out/mine was trained with another mine_now.py"):
         methods.check_own(demo.methods, [training])
+    # One that was killed has a checkpoint at most.
+    (training.folder / "summary.json").unlink()
+    assert studies.changed_settings(training) == []
+    monkeypatch.setattr(restore, "complete_steps", lambda folder: [3])
+    monkeypatch.setattr(restore, "find_checkpoint", lambda folder: folder)
+    monkeypatch.setattr(restore, "read_json_item", lambda *_: {"modules": modules})
+    assert studies.changed_settings(training) == ["mine_now.py"]
 
 
 def test_a_bad_demo_is_refused_first(refused, tmp_path):

@@ -132,7 +132,8 @@ def too_few(condition: Gate, facts: Mapping[str, int]) -> dict[str, Any]:
 
     Where it is known before any training that there is not enough evidence, none is needed.
     """
-    facts = {**facts, "avg": min(facts[name] for name in _AVERAGED)}
+    facts = {**dict.fromkeys(_AVERAGED, 0), **facts}  # where nobody wrote facts there are none
+    facts["avg"] = min(facts[name] for name in _AVERAGED)
     # Parts of a class ("updated") are counted once models have been evaluated on them.
     known = {name: facts.get(name, condition.min_items) for name in NAMES}
     if not (reasons := condition.too_few(known)):
@@ -143,7 +144,8 @@ def too_few(condition: Gate, facts: Mapping[str, int]) -> dict[str, Any]:
 def write_verdicts(verdicts: Sequence[Verdict], root: str | Path) -> Path:
     """Writes verdict.json; returns its path."""
     path = Path(root) / VERDICT
-    files.write_json(path, {"verdicts": [verdict.json() for verdict in verdicts]})
+    # The interval of a single fact has no ends.
+    files.write_json(path, files.finite({"verdicts": [verdict.json() for verdict in verdicts]}))
     return path
 
 

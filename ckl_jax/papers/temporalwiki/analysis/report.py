@@ -145,7 +145,7 @@ def _verdicts(path: Path) -> Section:
     for verdict in verdicts:
         names = [verdict[name] for name in ("model", "relative_to", "verdict")]
         for name, s in verdict["scores"].items():
-            span = f"{s['low']:.3f} to {s['high']:.3f}"
+            span = "–" if s["low"] is None else f"{s['low']:.3f} to {s['high']:.3f}"
             rows.append([*names, name, f"{s['value']:.3f}", span, s["n"]])
             names = [""] * 3
     notes = [f"Condition: {verdicts[0]['condition']}, of whole intervals."] if verdicts else []
