@@ -121,6 +121,21 @@ def test_few_facts_are_not_enough_evidence(root, capsys, condition, reason):
     assert "has not enough evidence to ship: " in said and reason in said
 
 
+def test_a_study_without_facts_has_not_enough():
+    verdict = promotion.too_few(promotion.parse("unchanged < 1.1"), {})
+    assert verdict["verdict"] == gate.TOO_FEW and "unchanged is of 0" in verdict["reasons"][0]
+
+
+def test_the_interval_of_a_single_fact_is_none(tmp_path):
+    condition = promotion.parse("unchanged < 1.1 at n >= 1")
+    losses = {("i", "unchanged"): Losses(*[np.array([2.0])] * 4)}
+    verdict = promotion.Verdict(
+        "a", "b", "i", condition.judge(promotion.ratios(losses, losses, "i"))
+    )
+    path = promotion.write_verdicts([verdict], tmp_path)
+    assert "NaN" not in path.read_text() and verdict.json()["scores"]["unchanged"]["n"] == 1
+
+
 def test_other_facts_are_not_compared(root, tmp_path):
     other = write_run(tmp_path / "other", "Diff", 3, [3])
     path = other / "probes" / "rows_000010.jsonl"
