@@ -8,6 +8,7 @@ import collections
 import contextlib
 import dataclasses
 import datetime
+import filecmp
 import functools
 import os
 import shutil
@@ -278,7 +279,11 @@ class _Run:
     def _decide(self) -> None:
         """Drops the items that a review dropped, once."""
         decided = self.folder / "decisions.json"
-        if self.settings.decisions is None or decided.exists():
+        if self.settings.decisions is None:
+            return
+        if decided.exists():
+            if not filecmp.cmp(decided, self.settings.decisions, shallow=False):
+                raise UserError(f"{decided} was used already; give that file with --decisions.")
             return
         if (self.folder / "before.json").exists():
             raise UserError(f"{self.folder} is past its review: the model has been evaluated.")

@@ -74,5 +74,8 @@ def test_dropped_items_are_not_used(tmp_path, monkeypatch, capsys):
         assert run("--decisions", str(path)) == 2 and "evaluated" in capsys.readouterr().err
         assert job.read_items(folder) == others
         assert json.loads((folder / "overlap.json").read_text())["items"] == len(others)
+    path.write_text(json.dumps(exported | {"decisions": {}}))
+    assert run("--decisions", str(path)) == 2
+    assert "decisions.json was used already; give that file" in capsys.readouterr().err
     (folder / "before.json").write_text("{}")
     assert run("--review") == 2 and "past its review" in capsys.readouterr().err

@@ -31,6 +31,7 @@ _WORD = re.compile(
 )
 _PERCENT = re.compile("per ?cent$")
 _MONEY = frozenset("dollar dollars euro euros pound pounds yen franc francs rupee rupees".split())
+_WORDS_TOO = frozenset(("March", "May"))
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
 
@@ -96,8 +97,9 @@ class OldSentences:
     def _kind(self, sentence: str, words: list[str], known: set[str]) -> str:
         # {word that the old sentence lacks: as it is written, and whether it begins the sentence}
         new = {w: (words[n], n == 0) for n, w in enumerate(_lower(words)) if w not in known}
-        # The first word of a sentence is capitalised anyway ("March" and "May").
-        if any(_is_number(w) or (word in _DATES and not first) for w, (word, first) in new.items()):
+        # The first word of a sentence is capitalised anyway.
+        dates = (word for word, first in new.values() if not (first and word in _WORDS_TOO))
+        if any(map(_is_number, new)) or not _DATES.isdisjoint(dates):
             return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
         parts = (part for name in names for part in _lower(_WORD.findall(name)))

@@ -216,6 +216,8 @@ LEAD = "The town of Arlen has a mill and"
         (f"{LEAD} in 1990 - 1995.", f"{LEAD} was in 1990 -1995.", "reworded", ["was"]),
         (f"{LEAD} is worth 5 €.", f"{LEAD} is worth 5 $.", "number", ["5 $"]),
         (f"{LEAD} is worth 5 dollars.", f"{LEAD} is worth 5 euros.", "number", ["euros"]),
+        ("June was cold in all of it.", "July was cold in all of it.", "number", ["July"]),
+        ("Now was cold in all of it.", "May was cold in all of it.", "reworded", ["May"]),
         (f"{LEAD} on Monday.", f"{LEAD} on Tuesday.", "number", ["Tuesday"]),
         (f"{LEAD} it was May.", f"{LEAD} it was June.", "number", ["June"]),
         (f"{LEAD} some shops.", f"{LEAD} several shops.", "reworded", ["several"]),
