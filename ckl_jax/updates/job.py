@@ -18,14 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ckl_jax import __version__, checks, files
+from ckl_jax import __version__, files
 from ckl_jax.analysis import gate, labels, review_page
-from ckl_jax.analysis.sections import refuse_foreign
 from ckl_jax.checkpoints import architectures
-from ckl_jax.checkpoints.from_hf import FLAX, INDEX, SINGLE, check_rows, read_config, read_state
-from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.data import watching
 from ckl_jax.data.buckets import hash64
@@ -35,10 +30,19 @@ from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, spread, write_documents
 from ckl_jax.errors import UserError, if_missing
-from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
-from ckl_jax.updates import facts_file, item_review, items, new_text, records, scores, training
+from ckl_jax.updates import (
+    facts_file,
+    item_review,
+    items,
+    ledger,
+    new_text,
+    records,
+    scores,
+    training,
+)
+from ckl_jax.updates.opening import open_registry, require_model
 from ckl_jax.updates.registry import Registry, run_hook
 from ckl_jax.updates.settings import Update
 
@@ -95,14 +99,14 @@ def watch(
     Raises:
       UserError: bad settings; of bad documents it is said, and the next change waited for.
     """
-    _Run(settings, _open(settings), progress, say)  # refuses bad settings now
+    _Run(settings, open_registry(settings), progress, say)  # refuses bad settings now
     place = Path(settings.documents)
     watching.watch(place, seconds, lambda: update(settings, progress, say), say, sleep)
 
 
 def describe(settings: Update, progress: Progress) -> tuple[int, list[str]]:
     """The plan of an update as lines, and 0; or 3 and why nothing is to learn. Writes nothing."""
-    run = _Run(settings, _open(settings), progress, print)
+    run = _Run(settings, open_registry(settings), progress, print)
     with tempfile.TemporaryDirectory() as scratch:
         run.folder = Path(scratch)
         try:
@@ -110,7 +114,7 @@ def describe(settings: Update, progress: Progress) -> tuple[int, list[str]]:
         except _NothingNew as e:
             return gate.EXIT_CODES[gate.TOO_FEW], [str(e)]
         run.make_items()
-        probed = read_items(run.folder)
+        probed = records.read_items(run.folder)
         plan = run.plan()
     size = training.parameters(run.model)
     tokens = plan.epochs * plan.tokens
@@ -132,7 +136,7 @@ def describe(settings: Update, progress: Progress) -> tuple[int, list[str]]:
 @contextlib.contextmanager
 def _locked(settings: Update, progress: Progress, say) -> Iterator["_Run"]:
     """The update, its folder locked; bad settings are refused before anything is written."""
-    registry = _open(settings)
+    registry = open_registry(settings)
     run = _Run(settings, registry, progress, say)
     registry.create()  # first: a folder with a lock alone would pass for another's
     with processes.FolderLock() as lock:
@@ -143,47 +147,6 @@ def _locked(settings: Update, progress: Progress, say) -> Iterator["_Run"]:
             yield run
         finally:
             registry.discard()
-
-
-def _open(settings: Update) -> Registry:
-    if settings.documents is None:
-        raise UserError("--documents is missing: give the text to learn from.")
-    if not Path(settings.documents).exists():
-        raise UserError(f"There is no file or folder {settings.documents} with documents.")
-    model = Path(folder_of(settings.model)) if settings.model is not None else None
-    if model is not None:
-        _require_model(model)
-    checks.require_folder(**{"--out": settings.out})
-    registry = Registry.open(settings.out, None if model is None else str(model.absolute()))
-    page = registry.root / "history.html"
-    try:
-        refuse_foreign(page, None)
-    except UserError as e:
-        raise UserError(f"{page} is not of an update of {registry.root}; move it elsewhere.") from e
-    return registry
-
-
-def _require_model(folder: Path) -> Any:
-    """The configuration of a Hugging Face folder that can be updated."""
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} has no config.json; give a folder or name of Hugging Face's.")
-    config = read_config(folder / "config.json")
-    if not any((folder / name).exists() for name in (SINGLE, INDEX, FLAX)):
-        read_state(folder)  # says what is missing
-    architecture = architectures.of_config(config)
-    vocabulary = architecture.vocabulary.open(folder)
-    if vocabulary is None:
-        raise UserError(
-            f"There is no {architecture.vocabulary.described} in {folder}: text cannot be cut into "
-            "tokens without the model's tokenizer."
-        )
-    check_rows(vocabulary, config.vocab_size)
-    if issubclass(architecture.model, MaskedModel):
-        raise UserError(
-            f"{folder} is a masked model, which `ckl update` does not train; give a T5 or a "
-            "decoder."
-        )
-    return config
 
 
 class _NothingNew(Exception):
@@ -197,7 +160,7 @@ class _Run:
         self.base, self.learned = registry.current, registry.learned()
         self.settings = self._with_since(settings)
         self.model = Path(registry.current_model)
-        self.config = _require_model(self.model)
+        self.config = require_model(self.model)
         self.masked = self.config.has_encoder  # trained on masked spans
         training.require_exportable(settings.method, self.masked, settings.adapter)
         training.check_bindings(
@@ -272,7 +235,7 @@ class _Run:
         if (self.folder / "before.json").exists():
             raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
         page = self.folder / "review.html"
-        item_review.write_review(read_items(self.folder), page, self.settings.command)
+        item_review.write_review(records.read_items(self.folder), page, self.settings.command)
         self._say(f"{page}\nExport your decisions there, and add --decisions FILE to go on.")
         return 0
 
@@ -287,7 +250,7 @@ class _Run:
             return
         if (self.folder / "before.json").exists():
             raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
-        before = read_items(self.folder)
+        before = records.read_items(self.folder)
         left = item_review.apply(before, Path(self.settings.decisions))
         files.write_json(self.folder / "overlap.json", self._overlap(left))
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, left))
@@ -425,7 +388,7 @@ class _Run:
                 "are of later days, above --max-items, or without another answer to choose."
             )
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
-        earlier = [item for folder in self.learned for item in read_items(folder)]
+        earlier = [item for folder in self.learned for item in records.read_items(folder)]
         # Of one's own facts the file of this update says what is right now.
         again = [item for item in earlier if item.about or not self.facts]
         asked = [item.text for item in (*own, *earlier)]
@@ -474,7 +437,9 @@ class _Run:
             "new": evidence.pieces(new_text.read(self.folder / "held_out.jsonl"), self.masked),
             "old": evidence.pieces(self._older_held_out(), self.masked),
         }
-        results = evidence.ask(model, read_items(self.folder), texts, self._progress, self.tasks)
+        results = evidence.ask(
+            model, records.read_items(self.folder), texts, self._progress, self.tasks
+        )
         files.write_json(self.folder / f"{name}.json", results)
 
     def _older_held_out(self) -> Iterator[Document]:
@@ -532,9 +497,9 @@ class _Run:
     def _judge(self) -> None:
         from ckl_jax.updates import report
 
-        rows = ledger(self.folder)
+        rows = ledger.rows(self.folder)
         files.write_jsonl(self.folder / "ledger.jsonl", rows)
-        verdict = self.gate.judge(_scores(self.folder, rows))
+        verdict = self.gate.judge(ledger.scores(self.folder, rows))
         verdict["seconds"] = {k: round(v, 1) for k, v in self._seconds.items()}
         before, after = (
             records.read(self.folder, f"{n}.json").get("tasks", {}) for n in ("before", "after")
@@ -566,39 +531,3 @@ class _Run:
             name = self.folder.name
             raise UserError(f"--on-ship {failed}; update {name} is current, so run it yourself.")
         return gate.EXIT_CODES[verdict["verdict"]]
-
-
-def read_items(folder: Path) -> list[items.Item]:
-    """The items of an update; [] if they were deleted."""
-    return [items.Item.of(row) for row in records.read_rows(folder, "items.jsonl")]
-
-
-def ledger(folder: Path) -> list[dict[str, Any]]:
-    """One row per item: the question, both models' answers, and the fact's state."""
-    from ckl_jax.analysis.ledger import STATES, states
-
-    was, now = (records.read(folder, f"{n}.json") for n in ("before", "after"))
-    probed = [i for i in read_items(folder) if i.id in was["answers"] and i.id in now["answers"]]
-    first, second = (np.array([a["answers"][i.id] for i in probed], int) for a in (was, now))
-    has_old = np.array([bool(i.old) for i in probed], bool)
-    old_before, old_after = has_old & (first == 1), has_old & (second == 1)
-    indices = states(second == 0, old_after, first == 0, old_before)
-    return [
-        {
-            **dataclasses.asdict(item),
-            "question": item.question,
-            "before": item.candidates[a],
-            "after": item.candidates[b],
-            "state": STATES[s],
-        }
-        for item, a, b, s in zip(probed, first, second, indices, strict=True)
-    ]
-
-
-def _scores(folder: Path, rows: list[dict[str, Any]]) -> dict[str, gate.Score]:
-    names = ("before", "after")
-    was, now = (records.read(folder, f"{n}.json")["texts"] for n in names)
-    right = np.array([[row[n] == row["candidates"][0] for row in rows] for n in names])
-    old = np.array([[bool(row["old"]) and row[n] == row["old"] for row in rows] for n in names])
-    texts = {k: np.array([was[k], now[k]], float).reshape(2, -1, 2) for k in ("new", "old")}
-    return scores.scores([row["tag"] for row in rows], right, old, texts)

@@ -59,3 +59,8 @@ def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
         if not row["candidates"]:
             raise UserError(f"{path}, row {number}: no candidates; {_DO}.")
         yield row
+
+
+def read_items(folder: Path) -> list[Item]:
+    """The items of an update; [] if they were deleted."""
+    return [Item.of(row) for row in read_rows(folder, "items.jsonl")]

@@ -7,7 +7,7 @@ import shlex
 from ckl_jax.cli import ckl
 from ckl_jax.data.text.documents import write_documents
 from ckl_jax.errors import UserError
-from ckl_jax.updates import job
+from ckl_jax.updates import job, records
 from tests.updates import planted
 from tests.updates.test_job import QUICK, save_llama
 
@@ -33,7 +33,7 @@ def test_dropped_items_are_not_used(tmp_path, monkeypatch, capsys):
     more = ("--ship-if=new >= 0", "--gin.WEIGHT_DECAY=0.1")
     assert run("--review", *more) == 0
     folder = tmp_path / "out" / "updates" / "0001"
-    items = job.read_items(folder)
+    items = records.read_items(folder)
     page = (folder / "review.html").read_text()
     data = json.loads(re.search(r'id="items-data">(.*?)</script>', page, re.DOTALL)[1])
     assert [item["key"] for item in data["items"]] == [item.id for item in items]
@@ -67,12 +67,12 @@ def test_dropped_items_are_not_used(tmp_path, monkeypatch, capsys):
         path.write_text(json.dumps(exported | broken))
         assert run("--decisions", str(path)) == 2
         assert sentence in capsys.readouterr().err
-        assert job.read_items(folder) == items
+        assert records.read_items(folder) == items
 
     path.write_text(json.dumps(exported))
     for _ in range(2):  # the second time they are applied already
         assert run("--decisions", str(path)) == 2 and "evaluated" in capsys.readouterr().err
-        assert job.read_items(folder) == others
+        assert records.read_items(folder) == others
         assert json.loads((folder / "overlap.json").read_text())["items"] == len(others)
     path.write_text(json.dumps(exported | {"decisions": {}}))
     assert run("--decisions", str(path)) == 2

@@ -94,7 +94,7 @@ def test_two_updates_leave_their_evidence(done):
     verdict = json.loads((second / "verdict.json").read_text())
     assert verdict["verdict"] == "do not ship" and verdict["scores"]["changed"]["n"] > 0
     assert json.loads((second / "overlap.json").read_text())["exact"] == 0
-    both = (item for folder in registry.updates() for item in job.read_items(folder))
+    both = (item for folder in registry.updates() for item in records.read_items(folder))
     asked = {normalise(item.text) for item in both}
     for name in ("new", "replay"):  # mix_review trains on both
         documents = new_text.read(second / f"{name}.jsonl")
@@ -116,7 +116,7 @@ def test_what_ships_was_trained(done, llama):
 
 def test_the_ledger_agrees_with_scores_of_whole_sentences(done):
     folder = done / "updates" / "0002"
-    asked = job.read_items(folder)
+    asked = records.read_items(folder)
     model = folder / "model"
     scorer = evidence.open_scorer(model)
     said = json.loads((folder / "after.json").read_text())["answers"]
@@ -148,7 +148,7 @@ def test_text_of_an_update_that_is_not_in_use_is_taken_in_again(done, texts, tmp
     assert update(out, texts / "all.jsonl", "--ship-if=new <= 1") == 0
     third = out / "updates" / "0003"
     assert (third / "all.jsonl").read_bytes() == (second / "all.jsonl").read_bytes()
-    asked = [{(i.id, i.tag) for i in job.read_items(folder)} for folder in (second, third)]
+    asked = [{(i.id, i.tag) for i in records.read_items(folder)} for folder in (second, third)]
     assert asked[0] == asked[1]  # nothing is to be kept that no model in use has learned
     assert [p.name for p in Registry(out).learned()] == ["0001", "0003"]
     (out / "current").write_text("0002\n")  # promoted by hand
@@ -385,7 +385,7 @@ def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_pat
     argv = ["--model", str(llama), "--since=2025-01-01", "--facts", str(facts)]
     assert update(tmp_path / "out", texts / "all.jsonl", *argv) in (0, 1, 3)
     folder = tmp_path / "out" / "updates" / "0001"
-    own = [item for item in job.read_items(folder) if not item.about]
+    own = [item for item in records.read_items(folder) if not item.about]
     assert {(i.question, i.answer, i.tag) for i in own} == {
         (q, a, "new" if day else "kept") for q, a, day in rows
     }

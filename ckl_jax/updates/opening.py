@@ -1,0 +1,60 @@
+"""Opens what an update begins with: its registry and its model."""
+
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.analysis.sections import refuse_foreign
+from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.from_hf import FLAX, INDEX, SINGLE, check_rows, read_config, read_state
+from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.errors import UserError
+from ckl_jax.models.masked import MaskedModel
+from ckl_jax.updates.registry import Registry
+from ckl_jax.updates.settings import Update
+
+
+def open_registry(settings: Update) -> Registry:
+    """The registry that settings name; nothing is written.
+
+    Raises:
+      UserError: there are no documents, the model cannot be updated, or the folder is another's.
+    """
+    if settings.documents is None:
+        raise UserError("--documents is missing: give the text to learn from.")
+    if not Path(settings.documents).exists():
+        raise UserError(f"There is no file or folder {settings.documents} with documents.")
+    model = Path(folder_of(settings.model)) if settings.model is not None else None
+    if model is not None:
+        require_model(model)
+    checks.require_folder(**{"--out": settings.out})
+    registry = Registry.open(settings.out, None if model is None else str(model.absolute()))
+    page = registry.root / "history.html"
+    try:
+        refuse_foreign(page, None)
+    except UserError as e:
+        raise UserError(f"{page} is not of an update of {registry.root}; move it elsewhere.") from e
+    return registry
+
+
+def require_model(folder: Path) -> Any:
+    """The configuration of a Hugging Face folder that can be updated; `UserError` of others."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} has no config.json; give a folder or name of Hugging Face's.")
+    config = read_config(folder / "config.json")
+    if not any((folder / name).exists() for name in (SINGLE, INDEX, FLAX)):
+        read_state(folder)  # says what is missing
+    architecture = architectures.of_config(config)
+    vocabulary = architecture.vocabulary.open(folder)
+    if vocabulary is None:
+        raise UserError(
+            f"There is no {architecture.vocabulary.described} in {folder}: text cannot be cut into "
+            "tokens without the model's tokenizer."
+        )
+    check_rows(vocabulary, config.vocab_size)
+    if issubclass(architecture.model, MaskedModel):
+        raise UserError(
+            f"{folder} is a masked model, which `ckl update` does not train; give a T5 or a "
+            "decoder."
+        )
+    return config
