@@ -150,7 +150,13 @@ class MetricWriter:
 
     def _event_file(self, split: str) -> "EventFile":
         if split not in self._events:
-            self._events[split] = EventFile(self.model_dir / split, self._resume_step)
+            folder = self.model_dir / split
+            if file := next((p for p in (folder, *folder.parents) if p.is_file()), None):
+                raise UserError(
+                    f"{file} is a file, so {split!r} cannot have its scores below it; use another "
+                    "name for the split."
+                )
+            self._events[split] = EventFile(folder, self._resume_step)
         return self._events[split]
 
 

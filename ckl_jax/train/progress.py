@@ -65,6 +65,7 @@ class ProgressBar:
         self._last_line = self._last_update = clock()
         self._sums = (0.0, 0.0, 0.0)  # steps, seconds and tokens, the newest counting most
         self._updates = 0
+        self._counted = ""  # what the last plain line of `count` was of
         self._fields: dict[str, Any] = {}
         self._bar = None
 
@@ -129,8 +130,12 @@ class ProgressBar:
                 self._bar.remove_task(self._task)
                 self._add_task()
             self._bar.update(self._task, description=what, completed=done)
-        elif self._last_update - self._last_line >= PLAIN_PERIOD_SECONDS:
-            self._last_line = self._last_update
+        elif (
+            self._last_update - self._last_line >= PLAIN_PERIOD_SECONDS
+            or done == total
+            and what == self._counted
+        ):
+            self._last_line, self._counted = self._last_update, what
             self._tell(f"{done:,}{f' of {total:,}' * bool(total)} {what}")
 
     def say(self, text: str) -> None:

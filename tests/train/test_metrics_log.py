@@ -83,6 +83,13 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
         MetricWriter(tmp_path / "file")
 
 
+def test_a_split_named_as_a_file_of_the_run_is_one_sentence(tmp_path):
+    (tmp_path / "config.gin").write_text("")
+    for split in ("config.gin", "config.gin/mine"):
+        with MetricWriter(tmp_path) as w, pytest.raises(UserError, match="config.gin is a file"):
+            w.write(split, 1, {"score": 1.0})
+
+
 def test_writing_events_imports_no_tensorflow(tmp_path):
     code = (
         "import sys; from ckl_jax.train.metrics_log import MetricWriter\n"
@@ -197,9 +204,11 @@ def test_silent_and_terminal_bars(capsys):
 def test_counts_go_to_stderr_and_in_a_terminal_they_go_when_work_is_done(monkeypatch, capsys):
     now = [0.0]
     with counting(clock=lambda: now[0]) as show:
-        for done, now[0] in ((1, 5.0), (2000, 11.0), (3, 30.0)):
+        for done, now[0] in ((1, 5.0), (2000, 11.0), (4000, 12.0), (3, 30.0)):
             show(done, 0 if done == 3 else 4000, "pages")
-    assert capsys.readouterr() == ("", "2,000 of 4,000 pages\n3 pages\n")
+        show(9, 9, "quick ones")  # done before a line of it was due
+    expected = "2,000 of 4,000 pages\n4,000 of 4,000 pages\n3 pages\n"
+    assert capsys.readouterr() == ("", expected)
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)

@@ -359,9 +359,11 @@ def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
         pairs = ([folder / a, folder / b] for a, b in _PAIRS)
         files = next((pair for pair in pairs if all(map(lexists, pair))), [])
     if not files:
+        sentencepiece = folder / "spiece.model"
+        or_file = f", or {sentencepiece} itself" if sentencepiece.exists() else ""
         raise UserError(
             f"There is no vocabulary in {path}: give the folder of tokenizer.json, or of "
-            "vocab.json and merges.txt."
+            f"vocab.json and merges.txt{or_file}."
         )
     with os_errors(files[0], "read"), os_errors(files[-1], "read"):
         try:

@@ -87,7 +87,10 @@ def test_a_whole_tokenizer_is_the_same_as_its_two_files(real, tmp_path):
 
 
 def test_what_is_no_vocabulary_is_named(tmp_path):
-    with pytest.raises(UserError, match="no vocabulary in"):
+    with pytest.raises(UserError, match=r"no vocabulary in .*merges.txt\.$"):
+        ByteLevelVocabulary(tmp_path)
+    (tmp_path / "spiece.model").write_bytes(b"")  # a T5's
+    with pytest.raises(UserError, match="or .*spiece.model itself"):
         ByteLevelVocabulary(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(UserError, match="tokenizer.json cannot be read as a vocabulary"):
