@@ -154,9 +154,9 @@ def probes(
     from ckl_jax.papers.temporalwiki.data.dumps import open_dump
 
     processes = count_workers(workers)
-    fractions = {"unchanged-fraction": job.unchanged_fraction, "subject-cap": job.subject_cap}
-    for name, value in fractions.items():
-        checks.require_number("a number in (0, 1]", 5e-324, 1 + 1e-9, **{f"--{name}": value})
+    for name in ("unchanged_fraction", "subject_cap", "relation_cap"):
+        option = {f"--{name.replace('_', '-')}": getattr(job, name)}
+        checks.require_number("a number in (0, 1]", 5e-324, 1 + 1e-9, **option)
     checks.require_int(0, 99_999, **{"--buckets": job.buckets})
     checks.require_int(0, **{"--light-tuning": light_tuning})
     site = site or open_dump(job.wikipedia, spans=False).wiki or "enwiki"

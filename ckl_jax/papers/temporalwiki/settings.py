@@ -10,7 +10,10 @@ from ckl_jax.errors import UserError
 from ckl_jax.options import Names
 from ckl_jax.papers.temporalwiki.analysis.published import TITLES
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL
-from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_SUBJECT_FRACTION
+from ckl_jax.papers.temporalwiki.data.probe_filters import (
+    MAX_RELATION_FRACTION,
+    MAX_SUBJECT_FRACTION,
+)
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval
 from ckl_jax.train.studies import Experiments, StudySettings, gin_values
 from ckl_jax.world.facts import World
@@ -68,6 +71,7 @@ class Updates(StudySettings):
       changed_span_weight: Weight in the loss of what is new in edited sentences, and of new ones,
         relative to the rest of the new text; 1 is the paper.
       subject_cap: Fraction of the probes that may have one subject.
+      relation_cap: Fraction of the probes that may have one relation; give more for a table of few.
       fix_point: Repeat the caps of the probes until they hold of what is left.
       legacy: Compare texts as the paper's released function does.
       unsorted: The Wikipedia dumps are not in the order of page ids; sort them through files.
@@ -98,6 +102,7 @@ class Updates(StudySettings):
     facts: Literal["current", "paper"] = "current"
     changed_span_weight: float = 1.0
     subject_cap: float = MAX_SUBJECT_FRACTION
+    relation_cap: float = MAX_RELATION_FRACTION
     fix_point: bool = False
     legacy: bool = False
     unsorted: bool = False

@@ -41,7 +41,7 @@ from ckl_jax.papers.temporalwiki.settings import Updates
 FIRST = "first"
 RUNNING_TEXT = "running_text"
 _OF_TEXT = ("legacy", "unsorted", "templates")  # settings of diffsets, and of probes
-_OF_JOB = ("facts", "seed", "subject_cap", "page_map", "properties")
+_OF_JOB = ("facts", "seed", "subject_cap", "relation_cap", "page_map", "properties")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ckl_jax.data.text.sentences import NUMBER_WORDS
 from ckl_jax.data.text.taggers import HeuristicFinder
+from ckl_jax.papers.temporalwiki.data.inline_templates import UNIT_NAMES
 
 ADDED, REWORDED, NUMBER, NAME = "added", "reworded", "number", "name"
 _SAYS_NEW = (ADDED, NUMBER, NAME)
@@ -30,6 +31,14 @@ _WORD = re.compile(
     r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
 )
 _PERCENT = re.compile("per ?cent$")
+_NUMBERS = frozenset(NUMBER_WORDS).union(
+    "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty "
+    "sixty seventy eighty ninety dozen trillion".split()
+)
+_ORDINALS = frozenset(
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth last".split()
+)
 _MONEY = frozenset("dollar dollars euro euros pound pounds yen franc francs rupee rupees".split())
 _WORDS_TOO = frozenset(("March", "May"))
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
@@ -41,7 +50,7 @@ class Edit(NamedTuple):
 
     Attributes:
       kind: `NUMBER`: like an old sentence, with a number (sign and currency included) or a
-        day or month that it lacks; `NAME`:
+        day or month that it lacks, or another ordinal or unit in place of one; `NAME`:
         with such a name but no such number; `ADDED`: like none, or with neither but a clause of
         `_CLAUSE` words that it lacks; `REWORDED`: all others.
       start, end: of the sentence, in characters of its record's text.
@@ -101,6 +110,10 @@ class OldSentences:
         dates = (word for word, first in new.values() if not (first and word in _WORDS_TOO))
         if any(map(_is_number, new)) or not _DATES.isdisjoint(dates):
             return NUMBER
+        lost = known.difference(_lower(words))
+        for alike in (_ORDINALS, UNIT_NAMES):  # one in place of another
+            if not alike.isdisjoint(new) and not alike.isdisjoint(lost):
+                return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
         parts = (part for name in names for part in _lower(_WORD.findall(name)))
         is_name = any(part in new for part in parts)
@@ -118,7 +131,7 @@ def _lower(words) -> list[str]:
 
 
 def _is_number(word: str) -> bool:
-    return any(c.isnumeric() for c in word) or word in NUMBER_WORDS or word in _MONEY
+    return any(c.isnumeric() for c in word) or word in _NUMBERS or word in _MONEY
 
 
 def _count(words: Sequence[str]) -> tuple[collections.Counter[str], int]:

@@ -9,17 +9,21 @@ import re
 from ckl_jax.data.text.sentences import Split, sentence_splitter
 
 # Characters that are in no XML. A word is missing at `HOLE`; at `MAYBE_HOLE` there was a template
-# that is not known, which may have shown nothing.
-HOLE, MAYBE_HOLE = "\2", "\3"
+# that is not known, which may have shown nothing; at `SOUND` one that says how to pronounce a word.
+HOLE, MAYBE_HOLE, SOUND = "\2", "\3", "\4"
 _ANY = f"[{HOLE}{MAYBE_HOLE}]"
 _HAS = re.compile(_ANY)
 _SHOWN_NOTHING = re.compile(
-    # Attached to a word or its punctuation, as notes are; between sentences; at either end.
-    rf"(?<=[\w.,;:!?)\]\"”’'%]){MAYBE_HOLE}+"
+    # Attached to a word or its punctuation, as notes are, but not to a number, a symbol or what
+    # follows; between sentences; at either end.
+    rf"(?<=[.,;:!?)\]\"”’'%]){MAYBE_HOLE}+(?!\w)|(?<=[^\W\d_]{{3}}){MAYBE_HOLE}+(?!\w)"
     rf"|(?:^|(?<=[.!?:] )){MAYBE_HOLE}[{MAYBE_HOLE} ]*(?![a-z,.;:)\d {MAYBE_HOLE}])"
     rf"|(?<=[.!?:\"”)] ){MAYBE_HOLE}[{MAYBE_HOLE} ]*$"
 )
 _BRACKETS = re.compile(rf" ?\(([^()]*{_ANY}[^()]*)\)")
+_SPOKEN = re.compile(rf"\b(pronounced|pronunciation)((?: (?:as|is|like))?) {SOUND}+")
+_SOUNDS = re.compile(rf" ?{SOUND}+(?= )|{SOUND}+")
+_ASIDE = re.compile(rf", pronounced(?: as| like)? {HOLE},")
 _PREPOSITIONS = "of|in|at|by|with|near|about|on|since|until|before|after|during|for|from"
 _PREPOSITION = re.compile(rf" (?:{_PREPOSITIONS}) {_ANY}(?=[.,;:]|$)")
 
@@ -33,6 +37,9 @@ class HoleFiller:
 
     def fill(self, paragraph: str) -> str:
         """The paragraph without holes, perhaps ""."""
+        if SOUND in paragraph:
+            paragraph = _ASIDE.sub("", _SPOKEN.sub(rf"\1\2 {HOLE}", paragraph))
+            paragraph = _SOUNDS.sub("", paragraph)
         if HOLE not in paragraph and MAYBE_HOLE not in paragraph:
             return paragraph
         paragraph = _SHOWN_NOTHING.sub("", paragraph).strip()

@@ -4,7 +4,8 @@
 last, `{lt|1}` the first of these that is given; the part in brackets `[...]` is left out where a
 parameter in it is missing. A pattern whose parameters outside brackets are missing gives nothing.
 Templates whose text is computed are functions below. A table of the user's (`read_table`) comes
-first. Names under `silent` (with * at the end: all that begin so) show nothing within a sentence.
+first. Names under `silent` (with * at the end: all that begin so) show nothing within a sentence,
+those under `sounds` how a word is pronounced.
 """
 
 import functools
@@ -20,8 +21,17 @@ from ckl_jax.files import read_json, require_file
 _TABLE = read_json(Path(__file__).with_suffix(".json"))
 _PATTERNS, _SIGNS, _UNITS = _TABLE["patterns"], _TABLE["signs"], _TABLE["units"]
 _CURRENCIES = _TABLE["currencies"]
-_SILENT = frozenset(name for name in _TABLE["silent"] if not name.endswith("*"))
-_SILENT_STARTS = tuple(name[:-1] for name in _TABLE["silent"] if name.endswith("*"))
+UNIT_NAMES = frozenset(name.lower() for unit in _UNITS.values() for name in unit)
+
+
+def _names(key: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Names of the table, and what all names that end with * begin with."""
+    whole = frozenset(name for name in _TABLE[key] if not name.endswith("*"))
+    return whole, tuple(name[:-1] for name in _TABLE[key] if name.endswith("*"))
+
+
+_SILENT, _SILENT_STARTS = _names("silent")
+_SOUNDS, _SOUND_STARTS = _names("sounds")
 _PATTERN = re.compile(r"(?:[^{}\[\]]|\{[^{}\[\]]+\}|\[(?:[^{}\[\]]|\{[^{}\[\]]+\})*\])*")
 _FIELD = re.compile(r"\{([^{}]+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
@@ -29,6 +39,7 @@ _NUMBER = re.compile(
     r"[-−+]?(?:[\d.,]*\d(?:[ +⁄/]+\d+[/⁄]+\d+)?|\d+[/⁄]+\d+)(?:e[-−+]?\d+)?", re.IGNORECASE
 )
 PLUS = "\u2064"  # invisible, before a fraction: what comes before it may be a whole number
+POWER = "\u2063"  # invisible, before an exponent, if what comes before it is a number
 _LONGEST = 40  # characters of a number
 _RANGES = {
     "-": "–",
@@ -57,6 +68,9 @@ _PREFIXES = frozenset("mpgtyz")  # of units, whose case tells them apart
 _THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
+_INDIAN = {"": "", "k": "thousand", "l": "lakh", "c": "crore", "lc": "lakh crore"}
+_INDIAN |= {"m": "million", "b": "billion", "t": "trillion"}
+_ACCIDENTALS = {"flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮"}
 _HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MONTHS = (
@@ -102,6 +116,11 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
 def is_silent(name: str) -> bool:
     """Whether a template, such as a reference or a request, shows no word within a sentence."""
     return name in _SILENT or name.startswith(_SILENT_STARTS)
+
+
+def is_sound(name: str) -> bool:
+    """Whether a template says how a word is pronounced."""
+    return name in _SOUNDS or name.startswith(_SOUND_STARTS)
 
 
 def sign(name: str) -> str | None:
@@ -268,6 +287,19 @@ def _currency(unnamed: Unnamed, named: Named) -> str:
     return f"{symbol}{amount}" if symbol and amount else ""
 
 
+def _music(unnamed: Unnamed, named: Named) -> str:
+    """{{music|flat}}: "♭"."""
+    return _ACCIDENTALS.get(unnamed[0].lower(), "") if unnamed else ""
+
+
+def _lakhs(currency: str, unnamed: Unnamed, named: Named) -> str:
+    """{{INRConvert|5|c}}: "₹5 crore"; without what it is converted to."""
+    amount, code = [*unnamed[:2], "", ""][:2]
+    if not amount or code not in _INDIAN:
+        return ""
+    return f"{currency}{amount}{_INDIAN[code] and ' '}{_INDIAN[code]}"
+
+
 # --- dates
 
 
@@ -304,6 +336,9 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "height": _height,
     **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
     **dict.fromkeys(("currency", "fxconvert"), _currency),
+    "inrconvert": functools.partial(_lakhs, "₹"),
+    "jpyconvert": functools.partial(_lakhs, "¥"),
+    "music": _music,
     **dict.fromkeys(("as of", "asof"), _as_of),
     **dict.fromkeys(
         "start date;start-date;end date;birth date;birth date and age;death date;"

@@ -86,15 +86,16 @@ def cap(
     seed: int,
     fix_point: bool = False,
     subjects: float = MAX_SUBJECT_FRACTION,
+    relations: float = MAX_RELATION_FRACTION,
 ) -> list[Probe]:
-    """Rule 3: no subject has more than 1 % (`subjects`) of the probes, no relation or object 5 %.
+    """Rule 3: no subject has more than 1 % (`subjects`) of the probes, no relation more than 5 %
+    (`relations`), and no object more than 5 %.
 
     The fractions are of `probes`; subjects are capped first, then relations, then objects, in an
     order drawn from `seed`. One of each is always kept. `fix_point` repeats it with the fractions
     of what is left until all three hold of it (or one of each is left).
     """
-    fractions = {"subject": subjects, "relation": MAX_RELATION_FRACTION}
-    fractions["object"] = MAX_OBJECT_FRACTION
+    fractions = {"subject": subjects, "relation": relations, "object": MAX_OBJECT_FRACTION}
     left = list(probes)
     # The paper's order is unknown; a seeded shuffle makes it reproducible.
     random.Random(f"probes {seed}").shuffle(left)
@@ -125,6 +126,7 @@ def apply(
     seed: int,
     fix_point: bool = False,
     subjects: float = MAX_SUBJECT_FRACTION,
+    relations: float = MAX_RELATION_FRACTION,
 ) -> tuple[list[Probe], dict[str, int]]:
     """Filters 1 to 3 after the removal of commas and repeats.
 
@@ -139,7 +141,7 @@ def apply(
     steps["rule 1"] = len(left)
     left = [p for p in left if not is_long(p)]
     steps["rule 2"] = len(left)
-    left = cap(left, seed, fix_point, subjects)
+    left = cap(left, seed, fix_point, subjects, relations)
     steps["rule 3"] = len(left)
     return left, steps
 

@@ -11,7 +11,10 @@ from pathlib import Path
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data.diffsets import read_manifest
 from ckl_jax.papers.temporalwiki.data.dumps import date_of, open_dump, wiki_of
+from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_OBJECT_FRACTION
 from ckl_jax.papers.temporalwiki.data.probe_rows import TEXTS_OF, Job
+
+_FEW = 20  # facts that a class should have
 
 
 def check_wikipedia(job: Job) -> None:
@@ -52,6 +55,18 @@ def _day(date: str) -> int | None:
         return datetime.date.fromisoformat(date).toordinal()
     except ValueError:
         return None
+
+
+def capped(job: Job, title: str, filters: Mapping[str, int]) -> str:
+    """A note on a class of which the caps leave few facts, or ""."""
+    before, left = filters["rule 2"], filters["rule 3"]
+    if not 0 < 2 * left < before or left >= _FEW:
+        return ""
+    return (
+        f"The caps leave {left} of {before} {title} facts: at most {job.relation_cap:g} of them "
+        f"may have one relation (--relation-cap), {job.subject_cap:g} one subject (--subject-cap) "
+        f"and {MAX_OBJECT_FRACTION:g} one object."
+    )
 
 
 def emptied(

@@ -26,7 +26,11 @@ from ckl_jax.papers.temporalwiki.data.diffsets import read_manifest, record_file
 from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.page_diff import Rules
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap, check_page_map
-from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_SUBJECT_FRACTION, Probe
+from ckl_jax.papers.temporalwiki.data.probe_filters import (
+    MAX_RELATION_FRACTION,
+    MAX_SUBJECT_FRACTION,
+    Probe,
+)
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo
 
 _BUCKET_BYTES = 64 << 20  # of the compressed dump
@@ -59,6 +63,7 @@ class Job:
       unchanged_fraction: Fraction of the unchanged facts that is drawn.
       seed: Random seed of the sample and of the third filter.
       subject_cap: Fraction of the probes that may have one subject.
+      relation_cap: Fraction of the probes that may have one relation; give more for a table of few.
       skip_new_subjects: Leave out items without facts in the old dump, as the released code does.
       buckets: Files that the items are spread over; 0 is one for 64 MiB of the new dump.
     """
@@ -75,6 +80,7 @@ class Job:
     unchanged_fraction: float = 0.001
     seed: int = 0
     subject_cap: float = MAX_SUBJECT_FRACTION
+    relation_cap: float = MAX_RELATION_FRACTION
     skip_new_subjects: Annotated[bool, arg(name="legacy-skip-new-subjects")] = False
     buckets: int = 0
 

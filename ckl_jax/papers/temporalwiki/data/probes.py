@@ -21,7 +21,12 @@ from ckl_jax.files import atomic_write, locked, read_json_object, write_json, wr
 from ckl_jax.papers.temporalwiki.data import probe_notes, probe_rows, probe_stages
 from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.light_tuning import draw
-from ckl_jax.papers.temporalwiki.data.probe_filters import Probe, apply, table_7
+from ckl_jax.papers.temporalwiki.data.probe_filters import (
+    MAX_RELATION_FRACTION,
+    Probe,
+    apply,
+    table_7,
+)
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.papers.temporalwiki.data.probe_stages import Stages
 
@@ -98,8 +103,11 @@ def settings_of(job: Job, fix_point: bool = False, light_tuning: int = 0) -> dic
     """The settings that the folder of a `sized` job records."""
     settings = dataclasses.asdict(job)
     del settings["out"]
-    if not job.rules.aliases:  # folders from before there was a choice go on
+    # Folders from before there was a choice go on.
+    if not job.rules.aliases:
         del settings["rules"]["aliases"]
+    if job.relation_cap == MAX_RELATION_FRACTION:
+        del settings["relation_cap"]
     for name in ("old", "new", "wikipedia", "page_map", "properties", "diffset"):
         if settings[name]:
             path = Path(settings[name])
@@ -117,7 +125,9 @@ def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) 
     table_2, sevens, filters, files, tuning, notes = {}, {}, {}, [], {}, []
     for title, kinds in job.sets.items():
         chosen = [p for p in probes if p.kind in kinds]
-        final, filters[title] = apply(chosen, job.seed, fix_point, job.subject_cap)
+        final, filters[title] = apply(
+            chosen, job.seed, fix_point, job.subject_cap, job.relation_cap
+        )
         table_2[title] = {
             "initial": sum(steps.get(f"{kind} initial", 0) for kind in kinds),
             "aligned": len(chosen),
@@ -125,6 +135,7 @@ def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) 
         }
         sevens[title] = table_7(final)
         files += _write_set(job.out / f"{name}_{title}", title, final)
+        notes.append(probe_notes.capped(job, title, filters[title]))
         if not final:
             notes.append(probe_notes.emptied(job, title, kinds, steps, filters[title]))
         if light_tuning and title in ("unchanged", "changed"):

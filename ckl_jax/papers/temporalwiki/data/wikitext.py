@@ -19,8 +19,8 @@ from typing import Any
 
 from ckl_jax.errors import if_missing
 from ckl_jax.papers.temporalwiki.data import inline_templates
-from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, HoleFiller
-from ckl_jax.papers.temporalwiki.data.inline_templates import PLUS
+from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, SOUND, HoleFiller
+from ckl_jax.papers.temporalwiki.data.inline_templates import PLUS, POWER
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
 
 _DROPPED_TAGS = frozenset(
@@ -31,9 +31,9 @@ _DROPPED_TAGS = frozenset(
 _WORD_TAGS = frozenset("math chem ce code hiero".split())  # dropped, but within sentences
 _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2 h3 h4".split())
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag;
-# `holes` has two more.
+# `holes` has three more.
 _LIST, _LESS = "\0", "\1"
-_NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE)
+_NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND)
 _LIST_MARKUP = ("*", "#", ":", ";")
 _SWITCHES = re.compile(r"__[A-Z]+__")
 # `re` looks for a literal beginning first, which is much faster. So only names of tags are without
@@ -43,6 +43,11 @@ _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
 _WHOLE = re.compile(rf"(?<=\d){PLUS}")
+_POWER = re.compile(rf"(?<=\d){POWER}(?=[-−–+]?\d)")
+_INDEX, _AFTER = "\u2062", "\u2061"  # invisible: before a subscript; after one, or after a power
+_BASE, _NEXT = re.compile(rf"(?<=\d){_INDEX}(?=\d)"), re.compile(rf"(?<=\d){_AFTER}(?=\d)")
+_SCRIPTS = {"sup": POWER, "sub": _INDEX}
+_NO_SCRIPTS = str.maketrans("", "", POWER + _INDEX + _AFTER)
 _COMMAS = re.compile(r",(?: *,)+")
 _BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
 _QUOTES = re.compile(r"'{2,}")
@@ -244,7 +249,7 @@ class Extractor:
                 named[value.lower()] = self._read(rest, ends).strip()
             else:
                 unnamed.append(value)
-        return reader(unnamed, named) or ("" if inline_templates.is_silent(name) else HOLE)
+        return reader(unnamed, named) or _unread(name).replace(MAYBE_HOLE, HOLE)
 
     def _heading(self, token, rest: Iterator) -> str:
         return _skip(rest, self._t.HeadingStart, (self._t.HeadingEnd,)) + "\n\n"
@@ -292,10 +297,14 @@ class Extractor:
         if name == "nowiki":
             # What is in <nowiki> is shown as it stands.
             text = text.replace("<", _LESS)
+        if text and name in _SCRIPTS:
+            return f"{_SCRIPTS[name]}{text}{_AFTER}"
         return f"\n\n{text}\n\n" if name in _BLOCK_TAGS else text
 
 
 def _unread(name: str) -> str:
+    if inline_templates.is_sound(name):
+        return SOUND
     return "" if inline_templates.is_silent(name) else MAYBE_HOLE
 
 
@@ -399,7 +408,7 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
     for line in [*_SWITCHES.sub("", text).split("\n"), ""]:
         words = [] if _LIST in line else (_unquoted(line) if "''" in line else line).split()
         # A line of templates alone ends a paragraph.
-        if words and line.strip(f" {HOLE}{MAYBE_HOLE}"):
+        if words and line.strip(f" {HOLE}{MAYBE_HOLE}{SOUND}"):
             lines += words
         elif lines:
             paragraph = _tidy(holes.fill(" ".join(lines)))
@@ -419,6 +428,9 @@ def _unquoted(line: str) -> str:
 
 def _tidy(paragraph: str) -> str:
     """Removes remains of dropped templates: empty brackets, blanks before a full stop."""
+    if _AFTER in paragraph:
+        paragraph = _NEXT.sub(" ", _BASE.sub("_", _POWER.sub("^", paragraph)))
+        paragraph = paragraph.translate(_NO_SCRIPTS)
     if "(" in paragraph or "[" in paragraph:
         if _EMPTY.search(paragraph):
             paragraph = _EMPTY_BRACKETS.sub("", paragraph)
