@@ -14,7 +14,6 @@ The rule sees words, not meaning: that the two sentences state one fact is likel
 
 import collections
 import dataclasses
-import itertools
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -23,37 +22,22 @@ from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
 from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise
-from ckl_jax.data.text.spans import has_sentinel, split_sentences
+from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.updates.names import NameFinder
+from ckl_jax.updates.sentence_index import Index, Pair, Sentence, middle
 
 TAGS = ("new", "changed", "kept")
 CANDIDATES = 10  # answers that a model chooses from
 # Of new and of old text that is searched, spread evenly: what takes half a minute and 0.5 GB.
 _DOCUMENTS, _TEXT_WORDS = 20_000, 5_000_000
-_WORDS = (5, 60)  # of a sentence
 _COMMON = 100  # sentences: a name in more of them says little
-_NAMES = 8  # in a sentence: one with more is a list
 # Words of their own that two wordings of a fact share, where the answer is no rare name.
 _SHARED = 2
 _NEWS_YEARS = 1  # a document's dates of its own and the year before or after are news
 _DIGITS = {word: str(number) for number, word in enumerate(NUMBER_WORDS[:12], 1)}
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _SAME_FRAME = 0.5  # of words around an answer
-_SEVERAL = 0.05  # of names with several answers at a time: less is taken for chance
-_READ = 1000  # sentences of a relation that say whether it is so
-_WORD = re.compile(r"\w+")
 _YEAR = re.compile(r"\d{4}")
-_WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
-# A sentence that sends its reader elsewhere states no fact.
-_REFERS = re.compile(
-    r"(?:^|[,(;:\u2013\u2014] ?| - )(?:please )?(?:also )?(?:see(?!['\u2019]| of\b)|refer to)\b"
-    r"|\b(?:the|these)(?: following)? (?:instructions|steps) (?:in|at)\b",
-    re.IGNORECASE,
-)
-_EMPTY_WORDS = frozenset(
-    "a an the of in on at by to for from with and or as is was are were be been has have had it "
-    "its his her their this that which who whom also new".split()
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,132 +81,6 @@ class Item:
     def of(cls, row: Mapping) -> "Item":
         names = (field.name for field in dataclasses.fields(cls))
         return cls(**{name: row[name] for name in names} | {"candidates": tuple(row["candidates"])})
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sentence:
-    text: str
-    words: frozenset[str]
-    spans: tuple[tuple[int, int, str], ...]  # names and dates: start, end, key
-    is_date: frozenset[str]
-    document: str
-    date: str
-
-    def span(self, key: str) -> tuple[int, int]:
-        return next((start, end) for start, end, k in self.spans if k == key)
-
-    def beside(self, key: str) -> tuple[list[str], list[str]]:
-        """The word before a span and the one after it."""
-        start, end = self.span(key)
-        before, after = self.text[:start].lower(), self.text[end:].lower()
-        return _WORD.findall(before)[-1:], _WORD.findall(after)[:1]
-
-    @property
-    def keys(self) -> list[str]:
-        return [key for _, _, key in self.spans]
-
-    @property
-    def relation(self) -> "Relation":
-        """What it says of its names: its words without them, and how many these are."""
-        return self.frame(*self.keys), len(self.spans)
-
-    def frame(self, *keys: str) -> frozenset[str]:
-        """Its words without those of some spans."""
-        return self.words - {word for key in keys for word in key.split()} - _EMPTY_WORDS
-
-
-Pair = tuple[str, str]  # answer, about
-Relation = tuple[frozenset[str], int]
-Wording = tuple[Relation, int, int]  # which of its names are the answer and what it is about
-
-
-class _Index:
-    """Sentences of documents, indexed by the names in them and by pairs of names."""
-
-    def __init__(self, documents: Iterable[Document], names: NameFinder):
-        self._several: dict[tuple[frozenset[Wording], bool], bool] = {}
-        self._indices: tuple[_Index, ...] = (self,)
-        self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
-        self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
-        self.by_relation: dict[Relation, list[_Sentence]] = collections.defaultdict(list)
-        self.labels: dict[str, str] = {}  # key -> as it was written first
-        for document in documents:
-            for text in split_sentences(document.text):
-                if (sentence := self._read(text, names, document)) is None:
-                    continue
-                self.by_relation[sentence.relation].append(sentence)
-                for _, _, key in sentence.spans:
-                    self.by_name[key].append(sentence)
-                for _, _, key in sentence.spans:
-                    for _, _, other in sentence.spans:
-                        if key != other and other not in sentence.is_date:
-                            self.by_pair[key, other].append(sentence)
-
-    def share_relations(self, before: "_Index") -> None:
-        """Lets both indices look at both texts for names with several answers at a time."""
-        self._indices = before._indices = self, before
-        before._several = self._several
-
-    def _read(self, text: str, names: NameFinder, document: Document) -> _Sentence | None:
-        words = _WORD.findall(text.lower())
-        if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
-            return None
-        if not _WHOLE.match(text) or _REFERS.search(text):
-            return None
-        spans, dates = [], set()
-        for start, end, is_date in names.find(text):
-            key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
-            if len(key) < 3 or (is_date and not _YEAR.search(key)):
-                continue
-            spans.append((start, end, key))
-            self.labels.setdefault(key, text[start:end])
-            if is_date:
-                dates.add(key)
-        keys = [key for _, _, key in spans]
-        # A name that stands twice would answer its own blank.
-        spans = [span for span in spans if keys.count(span[2]) == 1]
-        if not 2 <= len(spans) <= _NAMES:
-            return None
-        return _Sentence(
-            text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
-        )
-
-    def has_several(self, wordings: frozenset[Wording], *, in_older: bool = False) -> bool:
-        """Whether a name has several answers at a time, as a manager of two firms.
-
-        Args:
-          wordings: that state a fact.
-          in_older: whether older text alone says so, or has none of them.
-        """
-        asked = wordings, in_older
-        if asked not in self._several:
-            answers: dict[str, set[str]] = collections.defaultdict(set)
-            indices = self._indices[-1:] if in_older else self._indices
-            for (relation, answer, about), index in itertools.product(wordings, indices):
-                for sentence in index.by_relation.get(relation, ())[:_READ]:
-                    answers[sentence.keys[about]].add(sentence.keys[answer])
-            times = (
-                sorted(filter(None, (_time_of((key, name), keys, indices) for key in keys)))
-                for name, keys in answers.items()
-            )
-            several = sum(any(b[0] <= a[1] for a, b in itertools.pairwise(t)) for t in times)
-            self._several[asked] = several > _SEVERAL * len(answers) or (in_older and not answers)
-        return self._several[asked]
-
-
-def _time_of(pair: Pair, answers: Set[str], indices: Sequence[_Index]) -> tuple[str, str] | None:
-    """The first and the median day of a pair in wordings that its text uses again.
-
-    After a change the old answer may be named now and then, and so the last day says little.
-    Sentences with another of the `answers` do not count: they may tell of a change.
-    """
-    days = sorted(
-        s.date
-        for index in indices
-        for s in index.by_pair.get(pair, ())
-        if len(answers.intersection(s.keys)) == 1 and len(index.by_relation[s.relation]) > 1
-    )
-    return (days[0], _middle(days)) if days else None
 
 
 def make(
@@ -278,18 +136,18 @@ def make(
 
 def _indices(
     new: Iterable[Document], old: Iterable[Document], earlier: Sequence[Item]
-) -> tuple[_Index, _Index]:
+) -> tuple[Index, Index]:
     """What new and what old text says."""
     # What was asked is in no text any more, and still says what was so.
     asked = (Document(e.document, e.date, "", e.text) for e in earlier if e.document)
     documents = _some(new), [*_some(old), *asked]
     names = NameFinder([document.text for part in documents for document in part])
-    now, before = (_Index(part, names) for part in documents)
+    now, before = (Index(part, names) for part in documents)
     now.share_relations(before)
     return now, before
 
 
-def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
+def _may_have_changed(pair: Pair, before: Index, now: Index) -> bool:
     """Whether new text speaks of a name of an old fact in words that state the fact."""
     if _is_month(pair[0], before) and _past(pair[1], now):
         return True
@@ -298,11 +156,11 @@ def _may_have_changed(pair: Pair, before: _Index, now: _Index) -> bool:
     return len(sentences) > _COMMON or any(words & s.frame(*pair) for s in sentences)
 
 
-def _tag(pair: Pair, index: _Index, now: _Index, before: _Index) -> tuple[str, str]:
+def _tag(pair: Pair, index: Index, now: Index, before: Index) -> tuple[str, str]:
     """What a fact of new or of old text is an item of ("" of none), and a change's old answer."""
     if index is before and _may_have_changed(pair, before, now):
         return "", ""
-    if _is_outdated(pair, index, *dict.fromkeys((index, before))):
+    if _is_outdated(pair, index, now, before) or _may_be_replaced(pair, now, before):
         return "", ""
     if pair in before.by_pair:
         return "kept", ""
@@ -325,8 +183,8 @@ def _some(documents: Iterable[Document]) -> list[Document]:
 
 
 def _two_wordings(
-    pair: Pair, index: _Index, held: Set[str], stays: Set[str]
-) -> tuple[_Sentence, _Sentence] | None:
+    pair: Pair, index: Index, held: Set[str], stays: Set[str]
+) -> tuple[Sentence, Sentence] | None:
     """(sentence to probe, another that states the same fact in other words), or None.
 
     Args:
@@ -360,15 +218,15 @@ def _two_wordings(
     return None
 
 
-def _is_date(key: str, index: _Index) -> bool:
+def _is_date(key: str, index: Index) -> bool:
     return any(key in s.is_date for s in index.by_name[key])
 
 
-def _is_month(key: str, index: _Index) -> bool:
+def _is_month(key: str, index: Index) -> bool:
     return " " in key and _is_date(key, index)
 
 
-def _past(about: str, index: _Index) -> list[str]:
+def _past(about: str, index: Index) -> list[str]:
     """The dates of a month or day that are not of a name's news, as often as they are stated."""
     return [
         key
@@ -382,7 +240,7 @@ def _alike(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / max(1, len(a | b))
 
 
-def _same_wording(pair: Pair, probe: _Sentence, index: _Index) -> set[str]:
+def _same_wording(pair: Pair, probe: Sentence, index: Index) -> set[str]:
     """The sentences that state a fact in the probe's wording, and are held back with it."""
     alike = (s for s in index.by_pair[pair] if _alike(s.words, probe.words) > _ALIKE)
     return {normalise(s.text) for s in (probe, *alike)}
@@ -400,7 +258,7 @@ def _one_form(word: str) -> str:
     return _DIGITS.get(word) or word.removesuffix("s")
 
 
-def _old_answer(pair: Pair, now: _Index, before: _Index) -> str | None:
+def _old_answer(pair: Pair, now: Index, before: Index) -> str | None:
     """The key of the answer that old text gives in the words of the new sentence.
 
     "" if there is none, None if it cannot be told whether the new answer replaced one.
@@ -412,9 +270,9 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str | None:
     return "" if several else max(middles, key=middles.__getitem__)
 
 
-def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
+def _is_outdated(pair: Pair, index: Index, *read: Index) -> bool:
     """Whether a text states another fact in the place of one later, either way round."""
-    mine = _middle(s.date for text in read for s in text.by_pair.get(pair, ()))
+    mine = middle(s.date for text in read for s in text.by_pair.get(pair, ()))
     for one in (pair, pair[::-1]):
         middles = _middles(one, index, *read)
         days = [day for key, day in middles.items() if not _is_the_same(key, one[0])]
@@ -424,36 +282,47 @@ def _is_outdated(pair: Pair, index: _Index, *read: _Index) -> bool:
     return False
 
 
-def _middles(pair: Pair, index: _Index, *read: _Index) -> dict[str, str]:
+def _may_be_replaced(pair: Pair, now: Index, before: Index) -> bool:
+    """Whether a text has another answer than an old fact, from after all that state it.
+
+    Where some names have several answers, it may be a further one.
+    """
+    if pair in now.by_pair or pair not in before.by_pair:
+        return False
+    # A firm has one seat, a city many firms: which city the firm is in may have changed.
+    fractions = {
+        one: before.fraction_of_several(before.wordings(one)) for one in (pair, pair[::-1])
+    }
+    one = min(fractions, key=fractions.__getitem__)
+    last = max(s.date for s in before.by_pair[pair])
+    return fractions[one] <= 0.5 and any(
+        day > last and not _is_the_same(key, one[0])
+        for text in (now, before)
+        for day, key in _other_answers(one, before, text)
+    )
+
+
+def _middles(pair: Pair, index: Index, *read: Index) -> dict[str, str]:
     """{key: median day} of the other answers that texts give in the words of a fact."""
     days: dict[str, list[str]] = collections.defaultdict(list)
     for day, key in (other for text in read for other in _other_answers(pair, index, text)):
         days[key].append(day)
-    return {key: _middle(stated) for key, stated in days.items()}
+    return {key: middle(stated) for key, stated in days.items()}
 
 
-def _middle(days: Iterable[str]) -> str:
-    """The median day: after a change the old answer may be named now and then."""
-    ordered = sorted(days)
-    return ordered[len(ordered) // 2]
-
-
-def _has_several(pair: Pair, index: _Index) -> bool | None:
+def _has_several(pair: Pair, index: Index) -> bool | None:
     """Whether a name may have several answers at a time, in the relations that state a fact.
 
     None where names had one answer each in older text and have several in both texts together: then
     the new answers are further ones, or replaced the old, which are still named as often.
     """
-    answer, about = pair
-    wordings = frozenset(
-        (s.relation, s.keys.index(answer), s.keys.index(about)) for s in index.by_pair[pair]
-    )
+    wordings = index.wordings(pair)
     if not index.has_several(wordings):
         return False
     return index.has_several(wordings, in_older=True) or None
 
 
-def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, str]]:
+def _other_answers(pair: Pair, index: Index, read: Index) -> list[tuple[str, str]]:
     """(day, key) of each other answer that `read` gives in the words of a fact of `index`."""
     answer, about = pair
     answers: list[tuple[str, str]] = []
@@ -472,16 +341,23 @@ def _other_answers(pair: Pair, index: _Index, read: _Index) -> list[tuple[str, s
                 # What both name beside the two is no other answer.
                 if same and key not in {k for _, _, k in sentence.spans}:
                     answers.append((other.date, key))
+    named = {key for s in index.by_pair[pair] for key in s.keys}
+    wordings = index.wordings(pair)
+    answers += (
+        (day, key)
+        for wording, key, day in read.stated_of(about)
+        if wording in wordings and key not in named
+    )
     return answers
 
 
 def _item(
     pair: Pair,
-    probe: _Sentence,
-    evidence: _Sentence,
+    probe: Sentence,
+    evidence: Sentence,
     tag: str,
     old: str,
-    indices: tuple[_Index, _Index],
+    indices: tuple[Index, Index],
     seed: int,
 ) -> Item | None:
     answer, about = pair
@@ -522,7 +398,7 @@ def _item(
 
 
 def _still_right(
-    earlier: Sequence[Item], made: Sequence[Item], now: _Index, before: _Index
+    earlier: Sequence[Item], made: Sequence[Item], now: Index, before: Index
 ) -> list[Item]:
     """Items of earlier updates as "kept" ones, except facts that have changed since."""
 
@@ -533,7 +409,8 @@ def _still_right(
         pair = normalise(item.answer), item.about
         # No item may have been made of a change.
         return fact(item, item.answer) in changed or (
-            pair in before.by_pair and _is_outdated(pair, before, before, now)
+            pair in before.by_pair
+            and (_is_outdated(pair, before, before, now) or _may_be_replaced(pair, now, before))
         )
 
     changed = {fact(item, item.old) for item in (*earlier, *made) if item.old}

@@ -1,0 +1,215 @@
+"""Sentences of text by the names in them, and the wordings in which they state a fact."""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence, Set
+
+from ckl_jax.data.text.documents import Document
+from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.spans import has_sentinel, split_sentences
+from ckl_jax.updates.names import NameFinder
+
+_WORDS = (5, 60)  # of a sentence
+_NAMES = 8  # in a sentence: one with more is a list
+_SEVERAL = 0.05  # of names with several answers at a time: less is taken for chance
+_READ = 1000  # sentences of a wording that say what it states
+_AGREE = 3  # names of which two wordings of a relation state the same
+_COMMON = 100  # sentences: a name in more of them says little
+_WORD = re.compile(r"\w+")
+_YEAR = re.compile(r"\d{4}")
+_WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
+# A sentence that sends its reader elsewhere states no fact.
+_REFERS = re.compile(
+    r"(?:^|[,(;:\u2013\u2014] ?| - )(?:please )?(?:also )?(?:see(?!['\u2019]| of\b)|refer to)\b"
+    r"|\b(?:the|these)(?: following)? (?:instructions|steps) (?:in|at)\b",
+    re.IGNORECASE,
+)
+_EMPTY_WORDS = frozenset(
+    "a an the of in on at by to for from with and or as is was are were be been has have had it "
+    "its his her their this that which who whom also new".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    text: str
+    words: frozenset[str]
+    spans: tuple[tuple[int, int, str], ...]  # names and dates: start, end, key
+    is_date: frozenset[str]
+    document: str
+    date: str
+
+    def span(self, key: str) -> tuple[int, int]:
+        return next((start, end) for start, end, k in self.spans if k == key)
+
+    def beside(self, key: str) -> tuple[list[str], list[str]]:
+        """The word before a span and the one after it."""
+        start, end = self.span(key)
+        before, after = self.text[:start].lower(), self.text[end:].lower()
+        return _WORD.findall(before)[-1:], _WORD.findall(after)[:1]
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for _, _, key in self.spans]
+
+    @functools.cached_property
+    def relation(self) -> "Relation":
+        """What it says of its names: its words without them, and how many these are."""
+        return self.frame(*self.keys), len(self.spans)
+
+    def frame(self, *keys: str) -> frozenset[str]:
+        """Its words without those of some spans."""
+        return self.words - {word for key in keys for word in key.split()} - _EMPTY_WORDS
+
+
+Pair = tuple[str, str]  # answer, about
+Relation = tuple[frozenset[str], int]
+Wording = tuple[Relation, int, int]  # which of its names are the answer and what it is about
+
+
+class Index:
+    """Sentences of documents, indexed by the names in them and by pairs of names."""
+
+    def __init__(self, documents: Iterable[Document], names: NameFinder):
+        self._several: dict[tuple[frozenset[Wording], bool], float] = {}
+        self._wordings: dict[frozenset[Wording], frozenset[Wording]] = {}
+        self._indices: tuple[Index, ...] = (self,)
+        self.by_name: dict[str, list[Sentence]] = collections.defaultdict(list)
+        self.by_pair: dict[Pair, list[Sentence]] = collections.defaultdict(list)
+        self.by_relation: dict[Relation, list[Sentence]] = collections.defaultdict(list)
+        self.labels: dict[str, str] = {}  # key -> as it was written first
+        for document in documents:
+            for text in split_sentences(document.text):
+                if (sentence := self._read(text, names, document)) is None:
+                    continue
+                self.by_relation[sentence.relation].append(sentence)
+                for _, _, key in sentence.spans:
+                    self.by_name[key].append(sentence)
+                for _, _, key in sentence.spans:
+                    for _, _, other in sentence.spans:
+                        if key != other and other not in sentence.is_date:
+                            self.by_pair[key, other].append(sentence)
+
+    def share_relations(self, before: "Index") -> None:
+        """Lets both indices look at both texts for what the wordings of a relation are."""
+        self._indices = before._indices = self, before
+        before._several, before._wordings = self._several, self._wordings
+
+    def _read(self, text: str, names: NameFinder, document: Document) -> Sentence | None:
+        words = _WORD.findall(text.lower())
+        if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
+            return None
+        if not _WHOLE.match(text) or _REFERS.search(text):
+            return None
+        spans, dates = [], set()
+        for start, end, is_date in names.find(text):
+            key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
+            if len(key) < 3 or (is_date and not _YEAR.search(key)):
+                continue
+            spans.append((start, end, key))
+            self.labels.setdefault(key, text[start:end])
+            if is_date:
+                dates.add(key)
+        keys = [key for _, _, key in spans]
+        # A name that stands twice would answer its own blank.
+        spans = [span for span in spans if keys.count(span[2]) == 1]
+        if not 2 <= len(spans) <= _NAMES:
+            return None
+        return Sentence(
+            text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
+        )
+
+    def wordings(self, pair: Pair) -> frozenset[Wording]:
+        """The wordings in which texts state a fact, and those in which they state its relation.
+
+        Two wordings are of one relation if they give the same answer for `_AGREE` names and for
+        half of the names of which both say something.
+        """
+        answer, about = pair
+        own = frozenset(
+            (s.relation, s.keys.index(answer), s.keys.index(about))
+            for index in self._indices
+            for s in index.by_pair.get(pair, ())
+        )
+        if own not in self._wordings:
+            self._wordings[own] = own | self._related(own)
+        return self._wordings[own]
+
+    def _related(self, wordings: frozenset[Wording]) -> set[Wording]:
+        both: collections.Counter[Wording] = collections.Counter()
+        agree: collections.Counter[Wording] = collections.Counter()
+        facts = _facts(wordings, self._indices)
+        for name, answers in facts.items() if len(facts) >= _AGREE else ():
+            stated: dict[Wording, set[str]] = collections.defaultdict(set)
+            for index in self._indices:
+                for wording, key, _ in index.stated_of(name):
+                    stated[wording].add(key)
+            both.update(stated.keys())
+            agree.update(wording for wording, keys in stated.items() if keys & answers)
+        return {w for w, n in agree.items() if n >= _AGREE and 2 * n >= both[w]}
+
+    def stated_of(self, name: str) -> Iterator[tuple[Wording, str, str]]:
+        """(wording, answer, day) of all that is stated of a name that is not in many sentences."""
+        sentences = self.by_name.get(name, ())
+        for s in sentences if len(sentences) <= _COMMON else ():
+            about = s.keys.index(name)
+            for i, key in enumerate(s.keys):
+                if i != about:
+                    yield (s.relation, i, about), key, s.date
+
+    def has_several(self, wordings: frozenset[Wording], *, in_older: bool = False) -> bool:
+        """Whether a name has several answers at a time, as a manager of two firms.
+
+        Args:
+          wordings: that state a fact.
+          in_older: whether older text alone says so, or has none of them.
+        """
+        return self.fraction_of_several(wordings, in_older=in_older) > _SEVERAL
+
+    def fraction_of_several(self, wordings: frozenset[Wording], *, in_older: bool = False) -> float:
+        """Of the names in some wordings, the fraction with several answers at a time."""
+        asked = wordings, in_older
+        if asked not in self._several:
+            indices = self._indices[-1:] if in_older else self._indices
+            answers = _facts(wordings, indices)
+            times = (
+                sorted(filter(None, (_time_of((key, name), keys, indices) for key in keys)))
+                for name, keys in answers.items()
+            )
+            several = sum(any(b[0] <= a[1] for a, b in itertools.pairwise(t)) for t in times)
+            unknown = in_older and not answers
+            self._several[asked] = 1.0 if unknown else several / max(1, len(answers))
+        return self._several[asked]
+
+
+def _facts(wordings: Set[Wording], indices: Sequence[Index]) -> dict[str, set[str]]:
+    """{name: its answers} as some wordings state them."""
+    answers: dict[str, set[str]] = collections.defaultdict(set)
+    for (relation, answer, about), index in itertools.product(wordings, indices):
+        for sentence in index.by_relation.get(relation, ())[:_READ]:
+            answers[sentence.keys[about]].add(sentence.keys[answer])
+    return answers
+
+
+def _time_of(pair: Pair, answers: Set[str], indices: Sequence[Index]) -> tuple[str, str] | None:
+    """The first and the median day of a pair in wordings that its text uses again.
+
+    After a change the old answer may be named now and then, and so the last day says little.
+    Sentences with another of the `answers` do not count: they may tell of a change.
+    """
+    days = sorted(
+        s.date
+        for index in indices
+        for s in index.by_pair.get(pair, ())
+        if len(answers.intersection(s.keys)) == 1 and len(index.by_relation[s.relation]) > 1
+    )
+    return (days[0], middle(days)) if days else None
+
+
+def middle(days: Iterable[str]) -> str:
+    """The median day: after a change the old answer may be named now and then."""
+    ordered = sorted(days)
+    return ordered[len(ordered) // 2]
