@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from ckl_jax import checks
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.data import watching
 from ckl_jax.errors import UserError, printable, refuse_unknown
@@ -120,6 +121,7 @@ def update(
         print(f"Current: {registry.roll_back()}")
         write_history(registry)
         return 0
+    checks.require_positive(**{"--watch": watch})
     with counting() as progress:
         if dry_run:
             code, plan = job.describe(settings, progress)

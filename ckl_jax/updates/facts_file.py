@@ -157,8 +157,23 @@ def _dated(path: Path) -> Iterator[Question]:
     if not questions:
         raise UserError(f"{path} holds no facts.")
     for question in questions.values():
+        _refuse_two_at_once(question, path)
         question.answers.sort(key=lambda answer: answer.date)
         yield question
+
+
+def _refuse_two_at_once(question: Question, path: Path) -> None:
+    """Raises `UserError` if a question has two answers of one day: neither is wrong."""
+    days: dict[str, _Answer] = {}
+    for answer in question.answers:
+        other = days.setdefault(answer.date, answer)
+        if _names(other).isdisjoint(_names(answer)):
+            cloze = question.before + BLANK + question.after
+            when = f"of {answer.date}" if answer.date else "without a date"
+            raise UserError(
+                f"{path}: the question {cloze!r} has two answers {when}, {other.text!r} and "
+                f"{answer.text!r}; give one, with the other as an alias, or another date."
+            )
 
 
 def _date(given: object, place: str) -> str:

@@ -90,6 +90,7 @@ def make(
     seed: int = 0,
     earlier: Sequence[Item] = (),
     asked: Iterable[str] = (),
+    held_back: tuple[Iterable[Document], Iterable[Document]] = ((), ()),
 ) -> tuple[list[Item], frozenset[str]]:
     """Makes items from new text, and from old text for facts that only it states.
 
@@ -103,12 +104,14 @@ def make(
       limits: items of each tag, at most.
       seed: of the choice of items and of wrong answers.
       earlier: items of earlier updates, the oldest first.
+      held_back: further new and old documents, on which no model is trained: they say what was so,
+        and no item is made of them.
       asked: sentences that are held back whatever is made, such as those of the user's questions.
 
     Returns:
       The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
     """
-    now, before = _indices(new, old, earlier)
+    now, before = _indices(new, old, earlier, held_back)
     chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
     held = set(map(normalise, asked))
     stays = {normalise(item.evidence) for item in earlier}  # the evidence of items
@@ -135,14 +138,18 @@ def make(
 
 
 def _indices(
-    new: Iterable[Document], old: Iterable[Document], earlier: Sequence[Item]
+    new: Iterable[Document],
+    old: Iterable[Document],
+    earlier: Sequence[Item],
+    held_back: tuple[Iterable[Document], Iterable[Document]],
 ) -> tuple[Index, Index]:
     """What new and what old text says."""
     # What was asked is in no text any more, and still says what was so.
     asked = (Document(e.document, e.date, "", e.text) for e in earlier if e.document)
-    documents = _some(new), [*_some(old), *asked]
-    names = NameFinder([document.text for part in documents for document in part])
-    now, before = (Index(part, names) for part in documents)
+    documents, unread = (_some(new), _some(old)), list(map(_some, held_back))
+    unread[1] += asked
+    names = NameFinder([d.text for part in (*documents, *unread) for d in part])
+    now, before = (Index(p, names, u) for p, u in zip(documents, unread, strict=True))
     now.share_relations(before)
     return now, before
 
@@ -203,7 +210,7 @@ def _two_wordings(
     if is_date:  # of the past of a name that has no other more often
         past = _past(about, index)
         is_specific &= 2 * past.count(answer) >= len(past) > 0
-    free = [s for s in sentences if normalise(s.text) not in held]
+    free = [s for s in sentences if s.is_read and normalise(s.text) not in held]
     for evidence in free:
         for probe in free:
             if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:

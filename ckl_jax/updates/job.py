@@ -393,7 +393,8 @@ class _Run:
         again = [item for item in earlier if item.about or not self.facts]
         asked = [item.text for item in (*own, *earlier)]
         parts = self._parts(held_out=False), self._older()
-        made, held = items.make(*parts, room, seed, again, asked)
+        unread = self._parts(held_out=True), self._older_held_out()
+        made, held = items.make(*parts, room, seed, again, asked, unread)
         made = [*own, *made]
 
         def write(name: str, documents: Iterable[Document]) -> None:
@@ -521,6 +522,9 @@ class _Run:
         rows = records.read_rows(self.folder, "ledger.jsonl")
         states = collections.Counter(row["state"] for row in rows)
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
+        for task, (was, now) in verdict.get("tasks", {}).items():
+            both = (f"{m} {was[m][0]:.3g} before, {now[m][0]:.3g} after" for m in now if m in was)
+            self._say(f"{task}: {'; '.join(both)}.")
         summary = ", ".join(f"{states[s]} {s}" for s in report.STATES if states[s])
         self._say(f"Facts: {summary or 'none could be made into questions'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")

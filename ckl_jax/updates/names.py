@@ -10,7 +10,8 @@ _WHEN = re.compile(r"\b(?:in|on|since|until|from|by|of|before|after|during)\s+$"
 # Beside a name these are no part of it, as other capitalised words are.
 _TITLES = frozenset(
     "president premier prime minister chancellor governor secretary ambassador king queen emperor "
-    "prince princess pope general mr mrs ms dr sir lord lady professor".split()
+    "prince princess pope general captain colonel major admiral lieutenant sergeant judge mayor "
+    "senator bishop archbishop cardinal mr mrs ms dr sir lord lady professor".split()
 )
 _LAST_WORD = re.compile(r"(\S+) $")
 # What follows a name and belongs to it: capitalised words, and a number that is no amount.

@@ -1,5 +1,6 @@
 """Opens what an update begins with: its registry and its model."""
 
+import collections
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ckl_jax.checkpoints.from_hf import FLAX, INDEX, SINGLE, check_rows, read_co
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.errors import UserError
 from ckl_jax.models.masked import MaskedModel
+from ckl_jax.updates import records
 from ckl_jax.updates.registry import Registry
 from ckl_jax.updates.settings import Update
 
@@ -34,6 +36,9 @@ def open_registry(settings: Update) -> Registry:
         refuse_foreign(page, None)
     except UserError as e:
         raise UserError(f"{page} is not of an update of {registry.root}; move it elsewhere.") from e
+    for update in registry.updates():  # history.html needs them when all else is done
+        records.read(update, "verdict.json")
+        collections.deque(records.read_rows(update, "ledger.jsonl"), maxlen=0)
     return registry
 
 
@@ -42,8 +47,8 @@ def require_model(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} has no config.json; give a folder or name of Hugging Face's.")
     config = read_config(folder / "config.json")
-    if not any((folder / name).exists() for name in (SINGLE, INDEX, FLAX)):
-        read_state(folder)  # says what is missing
+    if any((folder / name).exists() for name in (SINGLE, INDEX)) or not (folder / FLAX).exists():
+        read_state(folder)  # names alone: says what is missing or cut
     architecture = architectures.of_config(config)
     vocabulary = architecture.vocabulary.open(folder)
     if vocabulary is None:

@@ -19,7 +19,7 @@ _STATE = {"question": str, "before": str, "after": str, "state": str}
 _ASKED = {"answers": {"*": int}, "texts": {"new": [[_NUMBER]], "old": [[_NUMBER]]}}
 # What the files of a registry hold, as far as it is read again.
 _FIELDS = {
-    "registry.json": {"model": str},
+    "registry.json": {"model": str, "format": int},
     "update.json": {"base": (str, _OR_NULL), "method": str, "date": str, "since": (str, _OR_NULL)},
     "documents.json": {f.name: f.type for f in dataclasses.fields(Counts)},
     "overlap.json": {"exact": int, "items": int},

@@ -48,6 +48,10 @@ class Registry:
         registry = cls(root)
         path = registry.root / "registry.json"
         if path.exists():
+            if registry._format > _FORMAT:
+                raise UserError(
+                    f"{path} is of a newer version of ckl_jax; install that version to open it."
+                )
             began = registry.model
             if model is None or model == began:
                 return registry
@@ -82,6 +86,10 @@ class Registry:
         for folder in made[:1] if self._was_there else made:
             with contextlib.suppress(OSError):  # it holds files of others
                 folder.rmdir()
+
+    @property
+    def _format(self) -> int:
+        return read(self.root, "registry.json")["format"]
 
     @property
     def model(self) -> str:

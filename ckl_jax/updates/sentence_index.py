@@ -41,6 +41,7 @@ class Sentence:
     is_date: frozenset[str]
     document: str
     date: str
+    is_read: bool = True  # by the model: not of a held-back document
 
     def span(self, key: str) -> tuple[int, int]:
         return next((start, end) for start, end, k in self.spans if k == key)
@@ -73,7 +74,9 @@ Wording = tuple[Relation, int, int]  # which of its names are the answer and wha
 class Index:
     """Sentences of documents, indexed by the names in them and by pairs of names."""
 
-    def __init__(self, documents: Iterable[Document], names: NameFinder):
+    def __init__(
+        self, documents: Iterable[Document], names: NameFinder, held_back: Iterable[Document] = ()
+    ):
         self._several: dict[tuple[frozenset[Wording], bool], float] = {}
         self._wordings: dict[frozenset[Wording], frozenset[Wording]] = {}
         self._indices: tuple[Index, ...] = (self,)
@@ -81,9 +84,10 @@ class Index:
         self.by_pair: dict[Pair, list[Sentence]] = collections.defaultdict(list)
         self.by_relation: dict[Relation, list[Sentence]] = collections.defaultdict(list)
         self.labels: dict[str, str] = {}  # key -> as it was written first
-        for document in documents:
+        every = *((d, True) for d in documents), *((d, False) for d in held_back)
+        for document, is_read in every:
             for text in split_sentences(document.text):
-                if (sentence := self._read(text, names, document)) is None:
+                if (sentence := self._read(text, names, document, is_read)) is None:
                     continue
                 self.by_relation[sentence.relation].append(sentence)
                 for _, _, key in sentence.spans:
@@ -98,7 +102,9 @@ class Index:
         self._indices = before._indices = self, before
         before._several, before._wordings = self._several, self._wordings
 
-    def _read(self, text: str, names: NameFinder, document: Document) -> Sentence | None:
+    def _read(
+        self, text: str, names: NameFinder, document: Document, is_read: bool
+    ) -> Sentence | None:
         words = _WORD.findall(text.lower())
         if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
             return None
@@ -118,9 +124,8 @@ class Index:
         spans = [span for span in spans if keys.count(span[2]) == 1]
         if not 2 <= len(spans) <= _NAMES:
             return None
-        return Sentence(
-            text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
-        )
+        told = document.id, document.date, is_read
+        return Sentence(text, frozenset(words), tuple(spans), frozenset(dates), *told)
 
     def wordings(self, pair: Pair) -> frozenset[Wording]:
         """The wordings in which texts state a fact, and those in which they state its relation.

@@ -11,6 +11,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings, Facts, SomeNames
 from ckl_jax.updates import scores
 
+_SHORTEST = 8  # tokens of a row: in fewer no sentence has a context
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Update:
@@ -74,7 +76,8 @@ class Update:
     def __post_init__(self) -> None:
         checks.require_int(1, **{"--max-items": self.max_items, "--keep": self.keep})
         checks.require_int(0, **{"--seed": self.seed})
-        for name in ("epochs", "batch_size", "length", "harness_limit"):
+        checks.require_int(_SHORTEST, **{"--length": self.length})
+        for name in ("epochs", "batch_size", "harness_limit"):
             checks.require_int(1, **{f"--{name.replace('_', '-')}": getattr(self, name)})
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0.")
