@@ -168,7 +168,7 @@ def _refuse_two_at_once(question: Question, path: Path) -> None:
     for answer in question.answers:
         other = days.setdefault(answer.date, answer)
         if _names(other).isdisjoint(_names(answer)):
-            cloze = question.before + BLANK + question.after
+            cloze = f"{question.before}____{question.after}"
             when = f"of {answer.date}" if answer.date else "without a date"
             raise UserError(
                 f"{path}: the question {cloze!r} has two answers {when}, {other.text!r} and "

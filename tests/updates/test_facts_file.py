@@ -100,6 +100,8 @@ def test_json_lines_and_a_relational_dataset(tmp_path):
         ("question,answer,date\nA is _X_.,b,May\n", "line 2: the field 'date' is 'May'"),
         ("question,answer,date\nA is _X_.,b,2024-13-01\n", "'2024-13-01'"),
         ("question,answer\n", "holds no facts"),
+        ("question,answer\nA _X_.,b\nA _X_.,c\n", "'A ____.' has two answers without a date, 'b'"),
+        ("question,answer,date\nA _X_.,b,2024\nA _X_.,c,2024-01-01\n", "two answers of 2024-01-01"),
     ],
 )
 def test_bad_rows_are_told_with_line_and_field(tmp_path, rows, told):

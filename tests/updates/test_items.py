@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 
 import pytest
 
@@ -138,10 +139,54 @@ def test_what_sends_its_reader_elsewhere_and_a_name_within_another_are_not_asked
     assert not made and not held
 
 
-def test_few_items_are_wrong_where_facts_are_told_twice():
+def test_no_item_is_wrong_where_facts_are_told_twice():
     facts, _, made, _ = make(tellings=2)
-    found = right(made, facts)
-    assert len(found) >= 0.8 * len(made) and len(set(found)) >= 0.6 * len(facts)
+    assert len(right(made, facts)) == len(made) >= 0.85 * len(facts)
+
+
+def museums(count, year, wordings, first=0):
+    """Documents that say in each of some wordings who runs a museum."""
+    every = (
+        "The {x} Museum, led by {y}, opened a new wing.",
+        "The {x} Museum is directed by {y}.",
+        "{y} runs the {x} Museum with a staff of thirty.",
+        "At the head of the {x} Museum is {y}.",
+    )
+    names = (f"{a}{b}" for a in ("Bel", "Dor", "Fam", "Gul", "Kel", "Mar") for b in PLACES)
+    names = list(itertools.islice(names, first, first + count))
+    people = (f"{name}a {year % 10 * 'o'}{name.lower()}".title() for name in names)
+    return [
+        Document(f"{name} {year} {w}", f"{year}-0{1 + w}-01", "", every[w].format(x=name, y=person))
+        for name, person in zip(names, people, strict=True)
+        for w in wordings
+    ]
+
+
+PLACES = ("ton", "vik", "ova", "mund", "sted")
+
+
+def test_a_change_that_is_told_in_other_wordings_is_one():
+    # 20 museums join the wordings; 5 more have another director, in the other two wordings.
+    old = museums(20, 2024, range(4)) + museums(5, 2024, (0, 1), first=20)
+    new = museums(5, 2025, (2, 3), first=20) + museums(5, 2025, range(4), first=25)
+    made, _ = items.make(new, old, dict.fromkeys(items.TAGS, 99))
+    changed = [item for item in made if item.tag == "changed"]
+    was = {d.text for d in museums(5, 2024, range(4), first=20)}
+    assert len(changed) == 5 and not was & {item.text for item in made}
+
+
+def test_text_that_is_held_back_says_what_was_so_and_is_not_asked():
+    old, new = museums(24, 2024, range(4)), museums(4, 2025, range(4), first=20)
+    held_back = [d for d in old if "2024" in d.id and d.id.split()[0] in new[0].id]
+    rest = [d for d in old if d not in held_back]
+    limits = dict.fromkeys(items.TAGS, 99)
+    made, _ = items.make(new, rest, limits, held_back=([], held_back))
+    about = new[0].id.split()[0].lower()
+    (tag,) = {item.tag for item in made if about in item.text.lower()}
+    texts = {d.text for d in held_back}
+    assert tag == "changed" and not texts & {t for i in made for t in (i.text, i.evidence)}
+    (tag,) = {i.tag for i in items.make(new, rest, limits)[0] if about in i.text.lower()}
+    assert tag == "new"
 
 
 def test_what_is_asked_is_not_trained_on_and_its_evidence_is():

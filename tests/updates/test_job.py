@@ -281,6 +281,9 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
     [
         ("registry.json", {"model": -1}, "the field 'model' has the value -1"),
         ("registry.json", {"model": ""}, "model of "),
+        ("registry.json", {"format": 2}, "is of a newer version of ckl_jax"),
+        ("updates/0001/ledger.jsonl", {"state": 3}, "the field 'state' has the value 3"),
+        ("updates/0001/verdict.json", {"verdict": "yes"}, "verdict of "),
         ("updates/0001/update.json", {"ckl_jax": "9.0"}, "written by ckl_jax 9.0, which is newer"),
         ("updates/0001/update.json", {"base": 3}, "the field 'base' has the value 3"),
         ("updates/0001/update.json", {"base": "0001"}, "base is '0001', and no earlier update"),
@@ -491,6 +494,9 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--ship-if=newest > 1"], "names 'newest'"),
         (["--model=LLAMA", "--ship-if=new > 7"], "can never hold: new > 7, but new is 0 to 1;"),
         (["--model=LLAMA", "--since=May"], "--since 'May' is not a day"),
+        (["--model=CUT"], "model.safetensors"),
+        (["--model=LLAMA", "--length=1"], "--length is 1"),
+        (["--model=LLAMA", "--watch=0", "--dry-run"], "--watch is 0"),
         (["--model=LLAMA", "--length=257"], "--length 257 is more than the 256 positions"),
         (["--model=LLAMA", "--learning-rate=-1"], "--learning-rate is -1.0; give a number above"),
         (["--model=LLAMA", "--epochs=0"], "--epochs"),
@@ -513,8 +519,11 @@ def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys
     (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
     without = shutil.ignore_patterns("*.safetensors")
     shutil.copytree(llama, tmp_path / "bare", ignore=without)
-    places = {"LLAMA": llama, "SMALL": tmp_path / "small", "BARE": tmp_path / "bare"}
-    argv = [re.sub("LLAMA|SMALL|BARE", lambda found: str(places[found[0]]), a) for a in argv]
+    shutil.copytree(llama, tmp_path / "cut")
+    weights = tmp_path / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    places = {"LLAMA": llama, **{n: tmp_path / n.lower() for n in ("SMALL", "BARE", "CUT")}}
+    argv = [re.sub("LLAMA|SMALL|BARE|CUT", lambda found: str(places[found[0]]), a) for a in argv]
     assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "updates").exists()
