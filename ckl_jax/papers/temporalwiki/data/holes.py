@@ -16,8 +16,9 @@ _HAS = re.compile(_ANY)
 _SHOWN_NOTHING = re.compile(
     # Attached to a word or its punctuation, as notes are, but not to a number, a symbol or what
     # follows; between sentences; at either end.
-    rf"(?<=[.,;:!?)\]\"”’'%]){MAYBE_HOLE}+(?!\w)|(?<=[^\W\d_]{{3}}){MAYBE_HOLE}+(?!\w)"
-    rf"|(?:^|(?<=[.!?:] )){MAYBE_HOLE}[{MAYBE_HOLE} ]*(?![a-z,.;:)\d {MAYBE_HOLE}])"
+    rf"(?:(?<=[^\s(\[][.,;:!?)\]\"”’'%])|(?<=[^\W\d_]{{3}})){MAYBE_HOLE}+(?!\w)"
+    rf"|(?:^|(?<=[^\W_]{{3}}[.!?:] )|(?<=[)\]\"”’'][.!?] )){MAYBE_HOLE}[{MAYBE_HOLE} ]*"
+    rf"(?![a-z,.;:)\d {MAYBE_HOLE}])"
     rf"|(?<=[.!?:\"”)] ){MAYBE_HOLE}[{MAYBE_HOLE} ]*$"
 )
 _BRACKETS = re.compile(rf" ?\(([^()]*{_ANY}[^()]*)\)")

@@ -71,6 +71,7 @@ _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
 _INDIAN = {"": "", "k": "thousand", "l": "lakh", "c": "crore", "lc": "lakh crore"}
 _INDIAN |= {"m": "million", "b": "billion", "t": "trillion"}
 _ACCIDENTALS = {"flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮"}
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 _HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MONTHS = (
@@ -195,7 +196,11 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
         return ""
     if i >= len(unnamed) or not _is_number(words[0]) or unnamed[i] in _RANGES:
         return ""
+    if named.get("abbr") == "values":  # the unit is written behind the template
+        return "".join(words)
     style = named | {"abbr": "on"} if abbreviated else named
+    if (adjective := named.get("adj")) in ("mid", "pre") and len(unnamed) > i + 1:
+        style = style | {adjective: unnamed[-1]}
     text = _measure("".join(words), unnamed[i], style)
     # Feet and inches, stones and pounds. (A last number alone says how many digits are shown.)
     while i + 2 < len(unnamed) and _is_number(unnamed[i + 1]):
@@ -226,7 +231,9 @@ def _measure(value: str, unit: str, named: Named) -> str:
             one, many = one.replace(ours, theirs), many.replace(ours, theirs)
     adjective = named.get("adj") in ("on", "mid") or named.get("sing") == "on"
     if adjective and named.get("abbr") != "on":
-        return f"{value}-{one.replace(' ', '-')}"
+        return f"{value}-{one.replace(' ', '-')}{named.get('mid', '')}"
+    if named.get("pre"):
+        return f"{value} {named['pre']} {one if value == '1' else many}"
     if named.get("abbr") in ("on", "in", "~") or symbol.startswith("°"):
         blank = "" if symbol.startswith(("/", "°")) else " "
         return f"{value}{blank or ' ' * symbol.startswith('°')}{symbol}"
@@ -300,6 +307,13 @@ def _lakhs(currency: str, unnamed: Unnamed, named: Named) -> str:
     return f"{currency}{amount}{_INDIAN[code] and ' '}{_INDIAN[code]}"
 
 
+def _interlanguage(unnamed: Unnamed, named: Named) -> str:
+    """{{ill|Jan Piet|de}}, or as it was {{ill|de|Jan Piet}}: "Jan Piet"."""
+    first, second = [*unnamed[:2], "", ""][:2]
+    is_code = _LANGUAGE.fullmatch(first) and second and not _LANGUAGE.fullmatch(second)
+    return named.get("lt") or (second if is_code else first)
+
+
 # --- dates
 
 
@@ -308,6 +322,8 @@ def _date(unnamed: Unnamed, named: Named) -> str:
     if not unnamed or not unnamed[0].isdigit():
         return unnamed[0] if unnamed else ""
     year, month, day = [*unnamed[:3], "", ""][:3]
+    if month in _MONTHS:
+        month = str(_MONTHS.index(month) + 1)
     if not (month.isdigit() and 1 <= int(month) <= 12):
         return year
     name = _MONTHS[int(month) - 1]
@@ -322,8 +338,12 @@ def _as_of(unnamed: Unnamed, named: Named) -> str:
     """{{as of|2021|12}}: "As of December 2021"."""
     if named.get("alt"):
         return named["alt"]
+    if not unnamed or not unnamed[0].isdigit():
+        return ""
     if not (when := _date(unnamed, {"df": "" if named.get("df", "").lower() == "us" else "y"})):
         return ""
+    if named.get("bare"):
+        return f"{when}{named.get('post', '')}"
     before = "since" if named.get("since") else "as of"
     return f"{before if named.get('lc') else before.capitalize()} {when}{named.get('post', '')}"
 
@@ -339,10 +359,11 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "inrconvert": functools.partial(_lakhs, "₹"),
     "jpyconvert": functools.partial(_lakhs, "¥"),
     "music": _music,
+    **dict.fromkeys(("ill", "interlanguage link"), _interlanguage),
     **dict.fromkeys(("as of", "asof"), _as_of),
     **dict.fromkeys(
         "start date;start-date;end date;birth date;birth date and age;death date;"
-        "death date and age;bda;dob;film date;start date and age".split(";"),
+        "death date and age;dts;bda;dob;film date;start date and age".split(";"),
         _date,
     ),
 }

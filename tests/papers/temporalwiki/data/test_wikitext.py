@@ -212,6 +212,22 @@ def test_a_quotation_is_a_paragraph():
             ["₹5 crore, ₹500, ¥2 billion"],
         ),
         ("He was {{citation needed span|born in Rome|date=May}}.", ["He was born in Rome."]),
+        ("5{{%}}, 3{{×}}4, 1984{{–}}85, {{nts|5}}", ["5%, 3×4, 1984–85, 5"]),
+        (
+            "In {{As of|2021|bare=y}} it was. {{As of|{{CURRENTYEAR}}}}, it is. {{dts|2001|May|9}} "
+            "it is.",
+            ["In 2021 it was. May 9, 2001 it is."],
+        ),
+        (
+            "{{convert|10|m|ft|abbr=values}} m, a {{convert|9|ft|m|adj=mid|-long}} rope, "
+            "{{convert|9|ft|m|adj=pre|good}}",
+            ["10 m, a 9-foot-long rope, 9 good feet"],
+        ),
+        ("{{ill|de|Jan Piet}} or {{ill|Jan Piet|de|Jan P}}", ["Jan Piet or Jan Piet"]),
+        (
+            'It is "{{zz|A}}" here. It led No. {{zz}} Squadron. The end. {{zz}} The rest.',
+            ["The end. The rest."],
+        ),
         # Templates that are not known: notes, but not in place of a word or of a part of one.
         (
             "One town{{zz}} is. It has 5{{zz}} men. A m{{zz}} is. A{{zz}}4 is. End.",
