@@ -123,7 +123,10 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "Did you mean 'tiny'?" in refused("--size=tini")
     assert "--seed is -1" in refused("--seed=-1")
     assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
-    assert "--unchanged-fraction is 2" in refused("--unchanged-fraction=2")
+    for name in ("--unchanged-fraction", "--subject-cap", "--relation-cap"):
+        for value in ("nan", "0.0", "-1.0", "2.0"):
+            assert f"{name} is {value}; give a number in (0, 1]." in refused(f"{name}={value}")
+    assert Updates(subject_cap=1, relation_cap=1.0, unchanged_fraction=1).share == 1
     assert "Did you mean 'qwen3'?" in refused("--architecture=qwen")
     assert "choose from gpt2, llama" in refused("--architecture=t5")
     assert "leave --architecture out" in refused("--architecture=opt", f"--model={tmp_path}")
