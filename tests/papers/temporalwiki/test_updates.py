@@ -403,6 +403,22 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
     assert "another light_tuning (8, not 5)" in capsys.readouterr().err
 
 
+def test_a_class_without_facts_to_tune_on_is_left_out_of_light_tuning(tmp_path):
+    updates = Updates(out=str(tmp_path), size="tiny", months=2, methods=("lora",), light_tuning=5)
+    data = Data(updates, job._snapshots(updates))
+    (interval,) = data.intervals
+    for kind, facts in {"unchanged": "\na,b,c\n", "changed": "\n"}.items():
+        for path in (data.tuning_facts(interval, kind), data.fact_file(interval, kind)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"subject,relation,object{facts}")
+    with pytest.warns(UserWarning, match="no changed facts of 20200501-20200601 to tune") as told:
+        trainings = extra_evaluations.wanted(data, job.models(data))
+    assert len(told) == 1
+    name = interval.name
+    names = [f"initial, tuned: {name}_unchanged", f"{name} lora, tuned: unchanged"]
+    assert [training.name for training in trainings] == names
+
+
 @pytest.mark.slow
 def test_text_without_facts_is_updated_and_measured(one_device_each, tmp_path, capsys):
     documents = [
