@@ -132,6 +132,11 @@ def require_positive(**values: Any) -> None:
     require_number("a finite number above 0", math.ulp(0.0), **values)
 
 
+def require_fraction(**values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a number above 0 and at most 1, or None."""
+    require_number("a number in (0, 1]", math.ulp(0.0), math.nextafter(1.0, 2.0), **values)
+
+
 def require_bool(**values: Any) -> None:
     """Raises `UserError` unless each of `values` is True or False."""
     for name, value in values.items():

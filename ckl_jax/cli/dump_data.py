@@ -155,8 +155,7 @@ def probes(
 
     processes = count_workers(workers)
     for name in ("unchanged_fraction", "subject_cap", "relation_cap"):
-        option = {f"--{name.replace('_', '-')}": getattr(job, name)}
-        checks.require_number("a number in (0, 1]", 5e-324, 1 + 1e-9, **option)
+        checks.require_fraction(**{f"--{name.replace('_', '-')}": getattr(job, name)})
     checks.require_int(0, 99_999, **{"--buckets": job.buckets})
     checks.require_int(0, **{"--light-tuning": light_tuning})
     site = site or open_dump(job.wikipedia, spans=False).wiki or "enwiki"

@@ -144,13 +144,20 @@ class EncoderDecoderScorer(Scorer):
         return roles_at(statement, offsets)
 
 
-def require_statements(target: str) -> None:
-    """Raises `UserError` where scores from the answer on would be those of all tokens."""
+def require_statements(
+    target: str,
+    conditional: str = "--conditional (conditional_score)",
+    statements: str = "add --target statement",
+) -> None:
+    """Raises `UserError` where scores from the answer on would be those of all tokens.
+
+    Args:
+      conditional, statements: what the user calls that setting, and how to score statements.
+    """
     if target == TARGETS[0]:
         raise UserError(
-            "--conditional (conditional_score) is of whole statements; an encoder-decoder's "
-            "answers are scored given their statement anyway: leave it out, or add --target "
-            "statement."
+            f"{conditional} is of whole statements; an encoder-decoder's answers are scored given "
+            f"their statement anyway: leave it out, or {statements}."
         )
 
 

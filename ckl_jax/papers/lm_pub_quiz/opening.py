@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,15 @@ from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
 from ckl_jax.papers.lm_pub_quiz.settings import Scoring
 from ckl_jax.train import opening
+
+# What the settings are called in messages; "statements" is how a T5 scores whole statements.
+_FLAGS = {
+    "pll_metric": "--pll-metric (pll_metric)",
+    "target": "--target (target)",
+    "bos": "--no-bos (bos)",
+    "conditional_score": "--conditional (conditional_score)",
+    "statements": "add --target statement",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +138,22 @@ def saved(model: Any, tokenizer: Any = None):
         yield Path(folder)
 
 
-def make_scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Scoring) -> Any:
-    """The scorer of a kind of model; `put` places a batch on the devices, None as it is."""
+def make_scorer(
+    model: BaseTransformerModel,
+    params: Any,
+    put: Any,
+    settings: Scoring,
+    called: Mapping[str, str] = _FLAGS,
+) -> Any:
+    """The scorer of a kind of model.
+
+    Args:
+      put: places a batch on the devices; None leaves it as it is.
+      called: what the user calls the settings, for messages, with the keys of `_FLAGS`.
+    """
     # Refused, not ignored: a score with a setting that had no effect would be reported as one with
     # it.
-    _check_fit(model, settings)
+    _check_fit(model, settings, called)
     size = settings.batch_size
     if isinstance(model, DecoderOnlyModel):
         return CausalScorer(model, params, settings.bos, batch_size=size, put_batch=put)
@@ -147,19 +167,19 @@ def make_scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Sc
     )
 
 
-def _check_fit(model: BaseTransformerModel, settings: Scoring) -> None:
+def _check_fit(model: BaseTransformerModel, settings: Scoring, called: Mapping[str, str]) -> None:
     """Refuses settings that this kind of model has no use for."""
     # A setting that has its default was not given, as far as can be seen here.
     default = Scoring()
     kinds = {
-        "--pll-metric": ("pll_metric", MaskedModel, "masked models (BERT)"),
-        "--target": ("target", EncoderDecoderModel, "encoder-decoders (T5)"),
-        "--no-bos": ("bos", DecoderOnlyModel, "causal models (GPT-2)"),
+        "pll_metric": (MaskedModel, "masked models (BERT)"),
+        "target": (EncoderDecoderModel, "encoder-decoders (T5)"),
+        "bos": (DecoderOnlyModel, "causal models (GPT-2)"),
     }
-    for flag, (name, kind, called) in kinds.items():
+    for name, (kind, models) in kinds.items():
         if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
             raise UserError(
-                f"{flag} ({name}) is of {called}; leave it out for this {type(model).__name__}."
+                f"{called[name]} is of {models}; leave it out for this {type(model).__name__}."
             )
     if isinstance(model, EncoderDecoderModel) and settings.conditional_score:
-        require_statements(settings.target)
+        require_statements(settings.target, called["conditional_score"], called["statements"])

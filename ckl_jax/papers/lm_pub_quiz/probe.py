@@ -19,7 +19,7 @@ from ckl_jax.papers.lm_pub_quiz import opening
 from ckl_jax.papers.lm_pub_quiz.mask_filling import MaskFiller, fill_dataset
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator, chosen_templates
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
-from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES, Scoring, Settings
+from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES, TARGETS, Scoring, Settings
 from ckl_jax.parallel.mesh import Partitioner
 
 Progress = Callable[[str, int, int], None]
@@ -85,6 +85,16 @@ class _OfDataset:
         return self._evaluation(dataset, model, partitioner)
 
 
+# What the settings of `Ranking` are called in gin files, for `opening.make_scorer`.
+_IN_GIN = {
+    "pll_metric": "RANKING_PLL_METRIC",
+    "target": "probe.Ranking.target",
+    "bos": "probe.Ranking.bos",
+    "conditional_score": "RANKING_CONDITIONAL",
+    "statements": "bind probe.Ranking.target = 'statement'",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Ranking(_OfDataset):
     """An evaluation of `train.train.train`: the accuracy on a dataset, whole and by domain.
@@ -111,13 +121,15 @@ class Ranking(_OfDataset):
     def __post_init__(self) -> None:
         checks.require_choice(("sum", "mean"), RANKING_REDUCTION=self.reduction)
         checks.require_int(RANKING_INSTANCES=self.subsample)
+        checks.require_choice(SCHEMES, **{_IN_GIN["pll_metric"]: self.pll_metric})
+        checks.require_choice(TARGETS, **{_IN_GIN["target"]: self.target})
 
     def _evaluation(self, dataset: Dataset, model: Any, partitioner: Partitioner) -> Evaluate:
         names = ("bos", "target", "pll_metric", "batch_size", "conditional_score")
         settings = Scoring(**{name: getattr(self, name) for name in names})
         # Built once, so that its jitted step is compiled once; `evaluate` puts the current
         # parameters in.
-        scorer = opening.make_scorer(model, None, partitioner.put_whole, settings)
+        scorer = opening.make_scorer(model, None, partitioner.put_whole, settings, _IN_GIN)
         evaluator = Evaluator(scorer, Path(self.folder).name, self.conditional_score)
 
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:

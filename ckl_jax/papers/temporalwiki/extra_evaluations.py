@@ -8,7 +8,8 @@ and in the rest of its new snapshot. See docs/temporalwiki_evaluation.md.
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,16 @@ def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
 
 
 def wanted(data: Data, models: Sequence[Model], tuned: bool = True) -> list[Training]:
-    """The requested tunings (where `tuned`) and evaluations of finished models."""
+    """The requested tunings (where `tuned`) and evaluations of finished models.
+
+    A class without facts to tune on is left out, with a warning.
+    """
     trainings, batch = [], _wanted_batch(data.updates)
+    facts = _facts_to_tune_on(data) if tuned and data.updates.light_tuning else {}
     for model in models:
         # Initial is evaluated on every interval, an updated model on its own.
         own = [i for i in data.intervals if model.interval in (None, i)]
-        if tuned and data.updates.light_tuning:
-            trainings += _tunings(data, model, own, batch)
+        trainings += _tunings(data, model, own, facts, batch)
         if data.updates.proper_nouns:
             trainings.append(_nouns(data, model, own))
     return trainings
@@ -88,17 +92,41 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
     }
 
 
-def _tunings(data: Data, model: Model, own: Sequence[Interval], batch: int) -> Iterator[Training]:
-    updates = data.updates
-    for interval in own:
+def _facts_to_tune_on(data: Data) -> dict[tuple[str, str], int]:
+    """{(interval, class): number of facts to tune on}, of those that have probes and such facts."""
+    numbers = {}
+    for interval in data.intervals:
         for kind in TUNED_CLASSES:
             facts, probed = data.tuning_facts(interval, kind), data.fact_file(interval, kind)
             if not (facts.is_file() and probed.is_file()):
                 continue
+            if number := _number_of(facts):
+                numbers[interval.name, kind] = number
+            else:
+                warnings.warn(results.untuned(interval.name, kind), stacklevel=2)
+    return numbers
+
+
+def _tunings(
+    data: Data,
+    model: Model,
+    own: Sequence[Interval],
+    numbers: Mapping[tuple[str, str], int],
+    batch: int,
+) -> Iterator[Training]:
+    updates = data.updates
+    for interval in own:
+        for kind in TUNED_CLASSES:
+            if (interval.name, kind) not in numbers:
+                continue
             name = f"{interval.name}_{kind}"
-            macros = {"LIGHT_TUNE_FACTS": facts, "LIGHT_TUNE_NAME": name, "FACT_PROBES": (probed,)}
+            macros = {
+                "LIGHT_TUNE_FACTS": data.tuning_facts(interval, kind),
+                "LIGHT_TUNE_NAME": name,
+                "FACT_PROBES": (data.fact_file(interval, kind),),
+            }
             # There may be fewer facts than wanted, of changed ones above all.
-            fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
+            fitting = f"{_BATCH} = {min(batch, numbers[interval.name, kind])}"
             # Updated models are evaluated on their own interval alone.
             title = name if model.interval is None else kind
             yield Training.of(

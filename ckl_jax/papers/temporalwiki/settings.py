@@ -127,6 +127,8 @@ class Updates(StudySettings):
             raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_positive(**{"--changed-span-weight": self.changed_span_weight})
+        for name in ("unchanged_fraction", "subject_cap", "relation_cap"):
+            checks.require_fraction(**{f"--{name.replace('_', '-')}": getattr(self, name)})
         epochs = {"--initial-epochs": self.initial_epochs}
         extra = {"--light-tuning": self.light_tuning, "--proper-nouns": self.proper_nouns}
         checks.require_int(0, **epochs, **extra)
@@ -136,8 +138,6 @@ class Updates(StudySettings):
             raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
         if self.proper_nouns and (self.legacy or self.unsorted):
             raise UserError("--proper-nouns needs diffsets made without --legacy and --unsorted.")
-        if not 0 < self.share <= 1:
-            raise UserError(f"--unchanged-fraction is {self.share}; give a number in (0, 1].")
 
     @property
     def share(self) -> float:

@@ -21,6 +21,7 @@ from ckl_jax.papers.lm_pub_quiz.opening import open_model, open_scorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
+from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES
 from ckl_jax.parallel.mesh import Partitioner
 from tests.helpers import TINY, TINY_XL, model_of, random_params
 from tests.tiny import read_rows
@@ -287,12 +288,22 @@ def test_ranking_in_training_takes_every_way_to_score(golden, tmp_path):
     for group, values in groups.items():
         name = f"accuracy/{group.replace(' ', '_')}"
         assert found[name] == pytest.approx(100 * values["accuracy"])
-    with pytest.raises(UserError, match="leave it out, or add --target statement"):
-        probe.Ranking(str(golden / "dataset"), conditional_score=True)(
-            model_of(TINY), Partitioner()
-        )
-    with pytest.raises(UserError, match="RANKING_REDUCTION is 'max'; choose from sum, mean"):
-        probe.Ranking(reduction="max")
+    for settings, told in [
+        (
+            {"conditional_score": True},
+            "RANKING_CONDITIONAL is of whole .*, or bind probe.Ranking.target = 'statement'",
+        ),
+        ({"pll_metric": SCHEMES[1]}, "RANKING_PLL_METRIC is of masked models"),
+        ({"bos": False}, "probe.Ranking.bos is of causal models"),
+        ({"reduction": "max"}, "RANKING_REDUCTION is 'max'; choose from sum, mean"),
+        ({"target": "all"}, "probe.Ranking.target is 'all'; choose from answer, statement"),
+        ({"pll_metric": "all"}, "RANKING_PLL_METRIC is 'all'; choose from"),
+    ]:
+        with pytest.raises(UserError, match=told):
+            ranking = probe.Ranking(str(golden / "dataset"), **settings)
+            ranking(model_of(TINY), Partitioner())
+    both = {"conditional_score": True, "target": "statement"}
+    assert callable(probe.Ranking(str(golden / "dataset"), **both)(model_of(TINY), Partitioner()))
 
 
 @pytest.mark.slow

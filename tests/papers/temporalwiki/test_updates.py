@@ -123,7 +123,10 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "Did you mean 'tiny'?" in refused("--size=tini")
     assert "--seed is -1" in refused("--seed=-1")
     assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
-    assert "--unchanged-fraction is 2" in refused("--unchanged-fraction=2")
+    for name in ("--unchanged-fraction", "--subject-cap", "--relation-cap"):
+        for value in ("nan", "0.0", "-1.0", "2.0"):
+            assert f"{name} is {value}; give a number in (0, 1]." in refused(f"{name}={value}")
+    assert Updates(subject_cap=1, relation_cap=1.0, unchanged_fraction=1).share == 1
     assert "Did you mean 'qwen3'?" in refused("--architecture=qwen")
     assert "choose from gpt2, llama" in refused("--architecture=t5")
     assert "leave --architecture out" in refused("--architecture=opt", f"--model={tmp_path}")
@@ -398,6 +401,22 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
     assert json.loads(summary.read_text())["base_checkpoint"] == str(out / "initial")
     assert ckl.main([*argv, "--light-tuning=5"]) == 2
     assert "another light_tuning (8, not 5)" in capsys.readouterr().err
+
+
+def test_a_class_without_facts_to_tune_on_is_left_out_of_light_tuning(tmp_path):
+    updates = Updates(out=str(tmp_path), size="tiny", months=2, methods=("lora",), light_tuning=5)
+    data = Data(updates, job._snapshots(updates))
+    (interval,) = data.intervals
+    for kind, facts in {"unchanged": "\na,b,c\n", "changed": "\n"}.items():
+        for path in (data.tuning_facts(interval, kind), data.fact_file(interval, kind)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"subject,relation,object{facts}")
+    with pytest.warns(UserWarning, match="no changed facts of 20200501-20200601 to tune") as told:
+        trainings = extra_evaluations.wanted(data, job.models(data))
+    assert len(told) == 1
+    name = interval.name
+    names = [f"initial, tuned: {name}_unchanged", f"{name} lora, tuned: unchanged"]
+    assert [training.name for training in trainings] == names
 
 
 @pytest.mark.slow

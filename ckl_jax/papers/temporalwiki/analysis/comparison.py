@@ -93,14 +93,19 @@ def table_4(study: Study) -> Made:
 def table_5(study: Study) -> Made:
     numbers = tables.light_tuned(study)
     columns = _columns(paper.TABLE_5, report.of_cells, ("unchanged", "changed"))
-    return report.by_interval(study, numbers, columns, beside=True), numbers
+    return _light_tuned(study, numbers, columns), numbers
 
 
 def table_6(study: Study) -> Made:
     numbers = tables.light_tuned(study)
     names = ("unchanged", "changed")
     columns = _columns(paper.TABLE_6, report.of_cells, names, shown=report.f1)
-    return report.by_interval(study, numbers, columns, beside=True), numbers
+    return _light_tuned(study, numbers, columns), numbers
+
+
+def _light_tuned(study: Study, numbers: Any, columns: list[report.Column]) -> list[Section]:
+    notes = Section(notes=report.untuned(study))
+    return [*report.by_interval(study, numbers, columns, beside=True), notes]
 
 
 def table_7(study: Study) -> Made:

@@ -309,7 +309,18 @@ def _tuned(study: Study, rows: Rows) -> Section:
         for kind in ("unchanged", "changed")
         for column in (Column(kind, of_cells(kind)), Column("F1", of_cells(kind), f1))
     ]
-    return Section("", notes=[_TUNED][: len(rows)], sections=by_interval(study, rows, columns))
+    notes = [*[_TUNED][: len(rows)], *untuned(study)]
+    return Section("", notes=notes, sections=by_interval(study, rows, columns))
+
+
+def untuned(study: Study) -> list[str]:
+    """Sentences on the classes that have probes but no facts to tune on."""
+    return [
+        results.untuned(study.label(interval), kind)
+        for interval, made in results.manifests(study, "probes").items()
+        for kind, of in made.get("table_7_tuning", {}).items()
+        if not of["facts"]
+    ]
 
 
 def f1(x: dict[str, Any] | None) -> float | None:

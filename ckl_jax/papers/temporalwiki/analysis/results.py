@@ -205,6 +205,14 @@ def manifests(study: Study, kind: str) -> dict[str, dict[str, Any]]:
     return _manifests({i: study.root / "data" / i / kind for i in study.intervals})
 
 
+def untuned(interval: str, kind: str) -> str:
+    """Says that there are no facts of a class to tune on."""
+    return (
+        f"There are no {kind} facts of {interval} to tune on, so no model is light-tuned on "
+        f"{kind} facts of it."
+    )
+
+
 def text_of(study: Study) -> dict[str, dict[str, Any]]:
     """{date: manifest} of the snapshots whose whole text was made."""
     dates = dict.fromkeys(date for i in study.intervals for date in i.split("-"))

@@ -14,6 +14,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.files import finite, read_json_object, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.analysis import examples, results
+from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
 from ckl_jax.papers.temporalwiki.analysis.published import MONTHS, TABLE_3
 from ckl_jax.papers.temporalwiki.analysis.report import _perplexities, section_3, write_report
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, matrices, table_3, transfer
@@ -155,6 +156,19 @@ def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
         'id="extra_evaluations"' in page
         and "Perplexity of proper nouns over that of Initial" in page
     )
+
+
+def test_a_class_without_facts_to_tune_on_is_said_to_have_none(tmp_path):
+    root = write_study(tmp_path, methods=("lora",), count=2)
+    path = root / "data" / INTERVALS[1] / "probes" / "manifest.json"
+    tuning = {"table_7_tuning": {"unchanged": {"facts": 3}, "changed": {"facts": 0}}}
+    write_json(path, json.loads(path.read_text()) | tuning)
+    page = write_report(root).read_text()
+    note = "There are no changed facts of 0901-1001 to tune on"
+    assert page.count(note) == 1 and "There are no unchanged facts" not in page
+    for name in ("table5", "table6"):
+        *_, notes = ANALYSES[name](results.load(root))[0]
+        assert notes.notes[0].startswith(note)
 
 
 def test_a_study_without_facts_is_of_changed_spans(tmp_path, capsys):
