@@ -16,11 +16,14 @@ _HAS = re.compile(_ANY)
 _SHOWN_NOTHING = re.compile(
     # Attached to a word or its punctuation, as notes are, but not to a number, a symbol or what
     # follows; between sentences; at either end.
-    rf"(?:(?<=[^\s(\[][.,;:!?)\]\"”’'%])|(?<=[^\W\d_]{{3}})){MAYBE_HOLE}+(?!\w)"
-    rf"|(?:^|(?<=[^\W_]{{3}}[.!?:] )|(?<=[)\]\"”’'][.!?] )){MAYBE_HOLE}[{MAYBE_HOLE} ]*"
-    rf"(?![a-z,.;:)\d {MAYBE_HOLE}])"
+    rf"(?:(?<=[^\s(\[][;:!?)\]\"”’'%])|(?<=[^\s\d(\[][.,])|(?<=[^\W\d_]{{3}})){MAYBE_HOLE}+(?!\w)"
+    rf"|(?<=\d[.,]){MAYBE_HOLE}+(?! ?[a-z\d])"
+    rf"|(?:^|(?<=[^\W_]{{3}}[.!?] )(?<!approx\. )|(?<=[)\]\"”’'][.!?] ))"
+    rf"{MAYBE_HOLE}[{MAYBE_HOLE} ]*(?![a-z,.;:)\d {MAYBE_HOLE}])"
     rf"|(?<=[.!?:\"”)] ){MAYBE_HOLE}[{MAYBE_HOLE} ]*$"
 )
+# A stop that ends no sentence.
+_STOP = re.compile(rf"(?<=\d)\.(?={_ANY})|(?<=approx)\.(?= {_ANY})")
 _BRACKETS = re.compile(rf" ?\(([^()]*{_ANY}[^()]*)\)")
 _SPOKEN = re.compile(rf"\b(pronounced|pronunciation)((?: (?:as|is|like))?) {SOUND}+")
 _SOUNDS = re.compile(rf" ?{SOUND}+(?= )|{SOUND}+")
@@ -43,7 +46,7 @@ class HoleFiller:
             paragraph = _SOUNDS.sub("", paragraph)
         if HOLE not in paragraph and MAYBE_HOLE not in paragraph:
             return paragraph
-        paragraph = _SHOWN_NOTHING.sub("", paragraph).strip()
+        paragraph = _STOP.sub("", _SHOWN_NOTHING.sub("", paragraph).strip())
         for pattern in (_BRACKETS, _PREPOSITION):
             paragraph, phrases = pattern.subn(_rest_of_brackets, paragraph)
             self._counts["phrases dropped"] += phrases

@@ -344,6 +344,7 @@ def _as_of(unnamed: Unnamed, named: Named) -> str:
         return ""
     if named.get("bare"):
         return f"{when}{named.get('post', '')}"
+    when = f"{named['pre']} {when}" if named.get("pre") else when
     before = "since" if named.get("since") else "as of"
     return f"{before if named.get('lc') else before.capitalize()} {when}{named.get('post', '')}"
 

@@ -225,6 +225,11 @@ def test_a_quotation_is_a_paragraph():
         ),
         ("{{ill|de|Jan Piet}} or {{ill|Jan Piet|de|Jan P}}", ["Jan Piet or Jan Piet"]),
         (
+            "It is 5.{{zz|3}} km. It was in 1995.{{zz}} There are approx. {{zz}} Germans.",
+            ["It was in 1995."],
+        ),
+        ("{{As of|2021|pre=early}}, it is.", ["As of early 2021, it is."]),
+        (
             'It is "{{zz|A}}" here. It led No. {{zz}} Squadron. The end. {{zz}} The rest.',
             ["The end. The rest."],
         ),
