@@ -78,7 +78,7 @@ class Index:
         self, documents: Iterable[Document], names: NameFinder, held_back: Iterable[Document] = ()
     ):
         self._several: dict[tuple[frozenset[Wording], bool], float] = {}
-        self._wordings: dict[frozenset[Wording], frozenset[Wording]] = {}
+        self._wordings: dict[Wording, frozenset[Wording]] = {}
         self._indices: tuple[Index, ...] = (self,)
         self.by_name: dict[str, list[Sentence]] = collections.defaultdict(list)
         self.by_pair: dict[Pair, list[Sentence]] = collections.defaultdict(list)
@@ -139,22 +139,24 @@ class Index:
             for index in self._indices
             for s in index.by_pair.get(pair, ())
         )
-        if own not in self._wordings:
-            self._wordings[own] = own | self._related(own)
-        return self._wordings[own]
+        return own.union(*map(self._related, own))
 
-    def _related(self, wordings: frozenset[Wording]) -> set[Wording]:
-        both: collections.Counter[Wording] = collections.Counter()
-        agree: collections.Counter[Wording] = collections.Counter()
-        facts = _facts(wordings, self._indices)
-        for name, answers in facts.items() if len(facts) >= _AGREE else ():
-            stated: dict[Wording, set[str]] = collections.defaultdict(set)
-            for index in self._indices:
-                for wording, key, _ in index.stated_of(name):
-                    stated[wording].add(key)
-            both.update(stated.keys())
-            agree.update(wording for wording, keys in stated.items() if keys & answers)
-        return {w for w, n in agree.items() if n >= _AGREE and 2 * n >= both[w]}
+    def _related(self, wording: Wording) -> frozenset[Wording]:
+        if wording not in self._wordings:
+            both: collections.Counter[Wording] = collections.Counter()
+            agree: collections.Counter[Wording] = collections.Counter()
+            facts = _facts({wording}, self._indices)
+            for name, answers in facts.items() if len(facts) >= _AGREE else ():
+                stated: dict[Wording, set[str]] = collections.defaultdict(set)
+                for index in self._indices:
+                    for other, key, _ in index.stated_of(name):
+                        stated[other].add(key)
+                both.update(stated.keys())
+                agree.update(other for other, keys in stated.items() if keys & answers)
+            self._wordings[wording] = frozenset(
+                other for other, n in agree.items() if n >= _AGREE and 2 * n >= both[other]
+            )
+        return self._wordings[wording]
 
     def stated_of(self, name: str) -> Iterator[tuple[Wording, str, str]]:
         """(wording, answer, day) of all that is stated of a name that is not in many sentences."""
