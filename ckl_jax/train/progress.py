@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from ckl_jax.files import os_errors
 
 PLAIN_PERIOD_SECONDS = 10.0
+EVALUATING = "evaluating "  # how lines of `evaluating` begin
 _QUIET_SECONDS = 30.0  # without news, after which a count is hidden: what runs now has its own bar
 _MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the longer of the two
 
@@ -241,6 +242,24 @@ def counting(
         yield bar.count
     finally:
         bar.stop()
+
+
+def evaluating(
+    what: str, clock: Callable[[], float] = time.monotonic
+) -> Callable[[int, int, str], None]:
+    """Gives a function of (done, total, of what), which prints a line every 10 seconds at most.
+
+    It is for long evaluations within a training, whose bar stays the only one.
+    """
+    last = clock()
+
+    def tell(done: int, total: int, parts: str) -> None:
+        nonlocal last
+        if clock() - last >= PLAIN_PERIOD_SECONDS:
+            last = clock()
+            print(f"{EVALUATING}{what}: {done:,} of {total:,} {parts}", flush=True)
+
+    return tell
 
 
 def _are_same(a: TextIO, b: TextIO) -> bool:

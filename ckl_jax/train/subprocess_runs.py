@@ -26,6 +26,7 @@ from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, read_json_object
 from ckl_jax.parallel import processes
+from ckl_jax.train.progress import EVALUATING
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ")  # before a line of the log
 _THREADS = "NPROC"  # the variable that XLA reads: as many threads compute on a CPU
@@ -165,9 +166,9 @@ class Started:
 
     def progress(self) -> str:
         """Progress such as "step 20/100  epoch 2  loss 1.235  0:40 left", or ""."""
-        kinds = ("train ", "dynamic_eval ", "after step ")
+        kinds = ("train ", "dynamic_eval ", "after step ", EVALUATING)
         last = next((line for line in reversed(self.lines()) if line.startswith(kinds)), "")
-        if last.startswith("after"):
+        if last.startswith(("after", EVALUATING)):
             return last
         fields = [field.strip() for field in last.split("  ")[1:]]
         return "  ".join(field for field in fields if not field.endswith("tokens/s"))

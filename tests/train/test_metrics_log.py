@@ -19,7 +19,7 @@ from ckl_jax.probes.facts import FactProbes
 from ckl_jax.train import metrics_log
 from ckl_jax.train.evaluations import Evaluations, chosen
 from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
-from ckl_jax.train.progress import ProgressBar, counting
+from ckl_jax.train.progress import ProgressBar, counting, evaluating
 from ckl_jax.train.telemetry import in_a_line
 
 
@@ -171,6 +171,16 @@ def test_plain_lines_come_every_ten_seconds_with_speed_and_time_left():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_long_evaluation_says_every_ten_seconds_how_far_it_is(capsys):
+    now = [0.0]
+    tell = evaluating("BEAR", clock=lambda: now[0])
+    for done in range(1_500, 1_506):
+        now[0] += 4
+        tell(done, 2_000, "relations ranked")
+    lines = [f"evaluating BEAR: {n} of 2,000 relations ranked" for n in ("1,502", "1,505")]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
 def test_a_log_that_is_full_is_one_sentence_at_its_line_and_at_its_end():
     bar = ProgressBar(9, "train", mode="silent", log=Path("/dev/full"))
     with pytest.raises(UserError, match="/dev/full"), bar:

@@ -6,7 +6,7 @@ vocabulary. Answers of several tokens have no such rank.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -44,16 +44,22 @@ class MaskFiller(MaskedScorer):
 
 
 def fill_dataset(
-    filler: MaskFiller, dataset: Dataset, templates: Sequence[int] | None = (0,)
+    filler: MaskFiller,
+    dataset: Dataset,
+    templates: Sequence[int] | None = (0,),
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Iterator[dict]:
     """Yields a row for each instance and template whose answer is one token.
+
+    Args:
+      progress: called before a relation is filled: its code, its number, relations in all.
 
     Raises:
       UserError: no relation has such an answer, or there is no such template (None is all).
     """
     rows = (
         row
-        for relation in dataset
+        for relation in _announced(dataset, progress)
         for template in ranking.chosen_templates(relation, templates)
         for row in _rows(filler, relation, template)
     )
@@ -62,6 +68,15 @@ def fill_dataset(
         f"{dataset.name} has no answer that is one token of {filler.model.vocabulary!r}: none can "
         "be filled in; rank them instead.",
     )
+
+
+def _announced(
+    dataset: Dataset, progress: Callable[[str, int, int], None] | None
+) -> Iterator[Relation]:
+    for number, relation in enumerate(dataset):
+        if progress:
+            progress(relation.code, number, len(dataset))
+        yield relation
 
 
 def measure(rows: Sequence[dict]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator, chosen_templates
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES, TARGETS, Scoring, Settings
 from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train.progress import evaluating
 
 Progress = Callable[[str, int, int], None]
 
@@ -137,7 +138,11 @@ class Ranking(_OfDataset):
             started = time.monotonic()
             scorer.params = params
             results = evaluator.evaluate_dataset(
-                dataset, self.templates, subsample=self.subsample, reduction=self.reduction
+                dataset,
+                self.templates,
+                subsample=self.subsample,
+                reduction=self.reduction,
+                progress=_lines(dataset, "relations ranked"),
             )
             if jax.process_index() == 0:
                 results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
@@ -165,7 +170,8 @@ class MaskFilling(_OfDataset):
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
             del last
             filler.params = params
-            rows = list(fill_dataset(filler, dataset, self.templates))
+            progress = _lines(dataset, "relations filled in")
+            rows = list(fill_dataset(filler, dataset, self.templates, progress))
             if jax.process_index() == 0:
                 folder = Path(self.folder) / "mask_filling" / dataset.name
                 write_jsonl(folder / f"{step:06}.jsonl", rows)
@@ -175,6 +181,14 @@ class MaskFilling(_OfDataset):
             return {self.names[0]: scalars}
 
         return evaluate
+
+
+def _lines(dataset: Dataset, parts: str) -> Progress | None:
+    """Lines of progress while a model trains; one process alone prints them."""
+    if jax.process_index():
+        return None
+    tell = evaluating(dataset.name)
+    return lambda code, done, total: tell(done, total, parts)
 
 
 def make_filler(model: Any, params: Any, put: Any, batch_size: int | None) -> MaskFiller:

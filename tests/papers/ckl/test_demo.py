@@ -268,6 +268,10 @@ def test_lines_are_short_and_aligned(tmp_path, capsys):
     training = subprocess_runs.Started(lora, log, 25, 12)
     assert training.progress() == "step 20/100  epoch 2  loss 1.235  0.5 s/step  0:40 left"
     assert training.failure() == line.strip()
+    ranked = "evaluating BEAR: 3 of 40 relations ranked"
+    log.write_text(f"t5x: of an earlier start\n{line}{ranked}\n")
+    assert training.progress() == ranked
+    log.write_text("t5x: of an earlier start\n" + line)
     (tmp_path / "summary.json").write_text(json.dumps({"steps": 100, "train_seconds": 51.4}))
     training.finish(0)
     assert capsys.readouterr().out == "   lora          done: 100 steps in 51 s\n"

@@ -39,7 +39,9 @@ def test_ranks_are_over_the_whole_vocabulary(tmp_path):
         logits = np.asarray(model.logits(params, {"encoder_input_tokens": row}))[0, place + 1]
         assert rank == np.sum(logits > logits[answer])
     capitals = Dataset.from_path(golden / "dataset", only=("P1",))
-    rows = list(fill_dataset(filler, capitals, (0, 2)))
+    announced = []
+    rows = list(fill_dataset(filler, capitals, (0, 2), lambda *counts: announced.append(counts)))
+    assert announced == [("P1", 0, 1)]
     assert {(r["relation"], r["answer"], r["sub_id"]) for r in rows} == {("P1", "x", "P1s3")}
     with pytest.raises(UserError, match="P2 has no template 2; it has 2"):
         list(fill_dataset(filler, Dataset.from_path(golden / "dataset"), (2,)))

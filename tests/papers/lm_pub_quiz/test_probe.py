@@ -23,6 +23,7 @@ from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
 from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES
 from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train import progress
 from tests.helpers import TINY, TINY_XL, model_of, random_params
 from tests.tiny import read_rows
 
@@ -274,11 +275,14 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert drawn.endswith("bias_P1.png") and told.startswith("No domains.png: ")
 
 
-def test_ranking_in_training_takes_every_way_to_score(golden, tmp_path):
+def test_ranking_in_training_takes_every_way_to_score(golden, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_PERIOD_SECONDS", 0.0)
     dataset, model = Dataset.from_path(golden / "dataset"), open_scorer(golden / "model")
     settings = {"reduction": "mean", "conditional_score": True, "templates": None}
     ranking = probe.Ranking(str(golden / "dataset"), str(tmp_path), **settings)
     found = ranking(model.model, Partitioner())(model.params, 7, False)["inference_eval/dataset"]
+    lines = [f"evaluating dataset: {n} of 2 relations ranked" for n in range(2)]
+    assert capsys.readouterr().out.splitlines() == lines
     direct = Evaluator(model, conditional_score=True).evaluate_dataset(dataset, reduction="mean")
     kept = DatasetResults.from_path(tmp_path / "ranking/dataset/000007")
     for result in direct:

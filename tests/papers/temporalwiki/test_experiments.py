@@ -3,10 +3,11 @@
 import pytest
 
 from ckl_jax.cli import ckl
-from ckl_jax.files import write_json, write_jsonl
+from ckl_jax.files import read_jsonl, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki import experiments
 from ckl_jax.papers.temporalwiki.analysis import published, results
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
+from ckl_jax.papers.temporalwiki.analysis.report import write_report
 from ckl_jax.papers.temporalwiki.settings import Updates
 from tests.papers.temporalwiki.analysis.temporalwiki_study import INTERVALS, METHODS, write_study
 
@@ -71,6 +72,29 @@ def test_figure_5_shows_updates_and_new_information(tmp_path):
     assert len(section.rows) == 12 and "69363482" in note.notes[0]
     assert "those of a kind are each of another article" in section.notes[0]
     assert "page 3" in section.rows[2][2].below
+
+
+def test_a_figure_without_data_says_why(tmp_path):
+    root = write_study(tmp_path, methods=("lora",), count=2)
+    loaded = results.load(root)  # whose dumps have no P31
+    (types,), _ = ANALYSES["figure6"](loaded)
+    (relations,), _ = ANALYSES["figure7"](loaded)
+    assert relations.png and "does not print them" in relations.notes[0]
+    assert not types.png and "instances of (P31)" in types.notes[0] and len(types.notes) == 1
+    assert "Unchanged facts</text>" in write_report(root).read_text()  # of the course
+    (root / "figures" / "averages.png").unlink()
+    for path in root.rglob("rows_*.jsonl"):
+        write_jsonl(path, (r for r in list(read_jsonl(path)) if r["class"] == "changed"))
+    loaded = results.load(root)
+    averages = ANALYSES["figure3"](loaded)[0][0]
+    assert not averages.png and "both unchanged and changed facts" in averages.notes[0]
+    page = write_report(root).read_text()
+    assert averages.notes[0] in page and not (root / "figures" / "averages.png").exists()
+    for made in (root / "data").glob("*/probes/manifest.json"):
+        made.unlink()
+    for name in ("figure6", "figure7"):
+        assert "no unchanged or changed facts" in ANALYSES[name](loaded)[0][0].notes[0]
+    assert (root / "figures" / "course.png").exists() and "Unchanged facts</text>" not in page
 
 
 def test_published_table_2_keeps_what_the_paper_says():

@@ -22,6 +22,11 @@ _NEW_TEXT = (
     "The paper's examples are of the diffset of November to December 2021; its new information is "
     "of the article SARS-CoV-2 Omicron variant (page 69363482)."
 )
+_NO_TYPES = (
+    "There are no types to draw: the Wikidata dumps do not say what subjects and objects are "
+    "instances of (P31). Those of the simulated world never do; give dumps that have P31."
+)
+_NO_FACTS = "There are no unchanged or changed facts to draw."
 _DIAGONAL = "Of this figure the paper prints the diagonal alone, in Table 3."
 
 
@@ -129,7 +134,8 @@ def figure_2(study: Study) -> Made:
 
 def figure_3(study: Study) -> Made:
     numbers = tables.table_3(study, tables.Perplexities(study))
-    drawn = Section("Averages", png=figures.plot_averages(study, numbers))
+    png = figures.plot_averages(study, numbers)
+    drawn = Section("Averages", notes=[] if png else [figures.NO_AVERAGES], png=png)
     *_, average = _columns(paper.TABLE_3, report.of_table_3, report.SHORT)
     return [drawn, *report.by_interval(study, numbers, [average], beside=True)], numbers
 
@@ -151,16 +157,19 @@ def figure_5(study: Study) -> Made:
 
 
 def figure_6(study: Study) -> Made:
-    return _most_frequent(figures.types_of(tables.of_probes(study, "table_7")))
+    sevens = tables.of_probes(study, "table_7")
+    has_facts = any(map(any, figures.relations_of(sevens).values()))
+    return _most_frequent(figures.types_of(sevens), _NO_TYPES if has_facts else _NO_FACTS)
 
 
 def figure_7(study: Study) -> Made:
-    return _most_frequent(figures.relations_of(tables.of_probes(study, "table_7")))
+    return _most_frequent(figures.relations_of(tables.of_probes(study, "table_7")), _NO_FACTS)
 
 
-def _most_frequent(counts: Mapping[str, Any]) -> Made:
+def _most_frequent(counts: Mapping[str, Any], without: str) -> Made:
+    """The figure, or the sentence that says why there is none."""
     png = figures.plot_fractions(counts)
-    return [Section("Of all intervals", notes=[_NO_NUMBERS], png=png)], counts
+    return [Section("Of all intervals", notes=[_NO_NUMBERS if png else without], png=png)], counts
 
 
 ANALYSES: Mapping[str, Callable[[Study], Made]] = dict(

@@ -14,6 +14,9 @@ from ckl_jax.papers.temporalwiki.analysis.results import TEXT_MEASURES, Study, m
 _TOP = 30  # relations that are shown
 _TITLES = {"unchanged": "Unchanged facts", "changed": "Changed facts"}
 _COLORS = {"unchanged": "#56B4E9", "changed": "#D55E00"}
+NO_AVERAGES = (
+    "There is no average (Un + C) / 2 to draw: no interval has both unchanged and changed facts."
+)
 Rows = Sequence[dict[str, Any]]
 
 
@@ -59,7 +62,7 @@ def _name_intervals(ax: Any, study: Study, **text: Any) -> None:
 @png
 def plot_averages(study: Study, three: Rows):
     """Bars of Avg by interval (Figure 3)."""
-    if not study.has_facts:
+    if not any(cells["avg"] for row in three for cells in row["intervals"].values()):
         return None
     figure, (ax,) = panels(1, size=(8.4, 3.9))
     _bars(ax, study, three, lambda row, i: row["intervals"][i]["avg"])
@@ -105,10 +108,12 @@ def plot_nouns(study: Study, rows: Rows):
 @png
 def plot_course(study: Study, three: Rows):
     """Un and C of each model over the updates."""
-    if len(study.intervals) < 2 or not study.has_facts:
+    every = [cells for row in three for cells in row["intervals"].values()]
+    kinds = [kind for kind in _TITLES if any(cells[kind] for cells in every)]
+    if len(study.intervals) < 2 or not kinds:
         return None
-    figure, axes = panels(2)
-    for ax, (kind, title) in zip(axes, _TITLES.items(), strict=True):
+    figure, axes = panels(len(kinds))
+    for ax, kind in zip(axes, kinds, strict=True):
         for n, row in enumerate(three):
             cells = [row["intervals"][i][kind] for i in study.intervals]
             points = [(x, c["value"]) for x, c in enumerate(cells) if c]
@@ -116,7 +121,7 @@ def plot_course(study: Study, three: Rows):
                 name = method_label(row["method"])
                 ax.plot(*zip(*points, strict=True), **look(row["method"], n), label=name)
         _name_intervals(ax, study)
-        ax.set(title=title, ylabel="perplexity")
+        ax.set(title=_TITLES[kind], ylabel="perplexity")
     legend(figure, axes)
     return figure
 

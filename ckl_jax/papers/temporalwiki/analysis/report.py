@@ -24,7 +24,7 @@ from ckl_jax.analysis.sections import (
 from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.files import atomic_write, finite, read_json, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis import examples, promotion, published, results, tables
-from ckl_jax.papers.temporalwiki.analysis.figures import draw
+from ckl_jax.papers.temporalwiki.analysis.figures import NO_AVERAGES, draw
 from ckl_jax.papers.temporalwiki.analysis.results import Study, method_label
 
 Rows = Sequence[dict[str, Any]]
@@ -109,7 +109,8 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     sections = [
         _verdicts(Path(root) / promotion.VERDICT),
         scores,
-        *map(drawn.get, ("averages", "course")),
+        drawn.get("averages") or _no_averages(study),
+        drawn.get("course"),
         kinds,
         transfer,
         extra_evaluations,
@@ -154,6 +155,11 @@ def _verdicts(path: Path) -> Section:
 
 
 # --- sections
+
+
+def _no_averages(study: Study) -> Section:
+    """Why there is no figure of averages; of a study without facts all of the page says so."""
+    return Section("Averages", notes=[NO_AVERAGES] if study.has_facts else [], anchor="averages")
 
 
 def perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
