@@ -142,6 +142,7 @@ def test_a_dry_run_lists_the_trainings(tmp_path, capsys, name, trainings):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*The caps leave")
 def test_a_llama_from_dumps_to_tables(tmp_path):
     """Table 5 trains what is missing; Table 3 of the same folder then trains nothing."""
     argv = [f"--out={tmp_path}", "--size=tiny", "--months=2", "--jobs=1", "--architecture=llama"]
