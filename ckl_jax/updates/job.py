@@ -393,7 +393,8 @@ class _Run:
         again = [item for item in earlier if item.about or not self.facts]
         asked = [item.text for item in (*own, *earlier)]
         parts = self._parts(held_out=False), self._older()
-        unread = self._parts(held_out=True), self._older_held_out()
+        write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
+        unread = new_text.read(self.folder / "held_out.jsonl"), self._older_held_out()
         made, held = items.make(*parts, room, seed, again, asked, unread)
         made = [*own, *made]
 
@@ -403,7 +404,6 @@ class _Run:
 
         write("new.jsonl", self._parts(held_out=False))
         write("replay.jsonl", spread(self._older(), training.REPLAYED))
-        write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, made))
         overlap = self._overlap(made)
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
