@@ -107,8 +107,8 @@ class NGram:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, what in (("train", "documents to learn from"), ("test", "documents to score")):
-        parser.add_argument(f"--{name}", required=True, help=f"{what}, JSONL by date")
+    parser.add_argument("--train", required=True, help="documents to learn from, JSONL")
+    parser.add_argument("--test", required=True, help="documents to score, JSONL")
     parser.add_argument("--vocabulary", required=True, help="a SentencePiece model")
     parser.add_argument("--out", required=True, help="folder of the dump")
     parser.add_argument("--order", type=int, default=5)

@@ -89,7 +89,8 @@ class VocabularyFiles:
             return self.otherwise.open(folder, added_tokens)
         if not self.holds(folder):
             return None
-        return self.reader(self.path(folder), *([tuple(added_tokens)] if added_tokens else []))
+        added = [tuple(added_tokens)] if added_tokens else []
+        return self.reader(self.path(folder), *added, **self.gin_arguments)
 
 
 def _same(state: State, config: Config) -> State:

@@ -162,6 +162,7 @@ def temporalwiki(
         for line in job.describe(settings):
             print(printable(line))
         return 0
+    checks.require_positive(**{"--watch": watch})
     if watch is not None and (
         len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir()
     ):

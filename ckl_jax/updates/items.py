@@ -36,6 +36,7 @@ _SHARED = 2
 _NEWS_YEARS = 1  # a document's dates of its own and the year before or after are news
 _DIGITS = {word: str(number) for number, word in enumerate(NUMBER_WORDS[:12], 1)}
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
+_OFTEN_SEVERAL = 0.25  # of names with several answers: with more, one that is new says little
 _SAME_FRAME = 0.5  # of words around an answer
 _YEAR = re.compile(r"\d{4}")
 
@@ -159,7 +160,8 @@ def _may_have_changed(pair: Pair, before: Index, now: Index) -> bool:
     if _is_month(pair[0], before) and _past(pair[1], now):
         return True
     words = frozenset[str]().union(*(s.frame(*pair) for s in before.by_pair[pair]))
-    sentences = [s for name in pair for s in now.by_name.get(name, ())]
+    named = [s for name in pair for s in now.by_name.get(name, ())]
+    sentences = [s for s in named if not s.states(pair)]  # which do not say it again
     return len(sentences) > _COMMON or any(words & s.frame(*pair) for s in sentences)
 
 
@@ -300,10 +302,11 @@ def _may_be_replaced(pair: Pair, now: Index, before: Index) -> bool:
     fractions = {
         one: before.fraction_of_several(before.wordings(one)) for one in (pair, pair[::-1])
     }
-    one = min(fractions, key=fractions.__getitem__)
     last = max(s.date for s in before.by_pair[pair])
-    return fractions[one] <= 0.5 and any(
+    return any(
         day > last and not _is_the_same(key, one[0])
+        for one, fraction in fractions.items()
+        if fraction <= max(_OFTEN_SEVERAL, min(fractions.values())) < 0.5
         for text in (now, before)
         for day, key in _other_answers(one, before, text)
     )

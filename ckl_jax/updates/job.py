@@ -267,7 +267,7 @@ class _Run:
         """The settings on which the result of an update depends, beside its text."""
         record = dataclasses.asdict(self.settings)
         for name in ("documents", "facts", "decisions"):
-            record[name] = record[name] and str(Path(record[name]).absolute())
+            record[name] = record[name] and os.path.abspath(record[name])
         record |= {name: list(record[name]) for name in ("harness", "bindings")}
         questions = hash64(*map(repr, self.facts))
         return record | {"questions": questions, "base": self.base, "ckl_jax": __version__}

@@ -103,7 +103,7 @@ def _saved(path: Path) -> np.ndarray:
         with os_errors(path, "read"):
             hashes = np.load(path, mmap_mode="r", allow_pickle=False)  # no larger than the file
     except (ValueError, EOFError, OverflowError, zipfile.BadZipFile) as e:
-        raise UserError(f"{path} is damaged ({e}); restore it.") from e
+        raise UserError(f"{path} is damaged: not an array of numbers; restore it.") from e
     is_array = isinstance(hashes, np.ndarray) and hashes.dtype == np.int64 and hashes.ndim == 1
     if not is_array or (hashes[1:] <= hashes[:-1]).any():
         raise UserError(f"{path} does not hold the sentences of an update; restore it.")

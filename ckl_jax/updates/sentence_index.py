@@ -43,6 +43,9 @@ class Sentence:
     date: str
     is_read: bool = True  # by the model: not of a held-back document
 
+    def states(self, pair: "Pair") -> bool:
+        return {*pair} <= {*self.keys}
+
     def span(self, key: str) -> tuple[int, int]:
         return next((start, end) for start, end, k in self.spans if k == key)
 

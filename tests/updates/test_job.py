@@ -45,9 +45,10 @@ def save_llama(folder):
 def save_t5(folder):
     folder.mkdir()
     lines = [d.text for d in planted.documents(planted.facts(6))]
-    train_vocabulary(lines, folder / "spiece.model", 200)
+    # With bytes for what is in no token, as `ckl data vocabulary` makes it.
+    train_vocabulary(lines, folder / "spiece.model", 450, byte_fallback=True)
     sizes = {k: v for k, v in SIZES.items() if k != "num_layers"}
-    config = t5.T5Config(vocab_size=304, num_encoder_layers=1, num_decoder_layers=1, **sizes)
+    config = t5.T5Config(vocab_size=550, num_encoder_layers=1, num_decoder_layers=1, **sizes)
     rows = jnp.zeros((1, 4), jnp.int32)
     params = t5.Transformer(config).init(jax.random.key(0), rows, rows, rows)["params"]
     save_hf(folder, params, config)

@@ -25,6 +25,7 @@ from ckl_jax.world.timeline import make_world
 from tests.world.dump_truth import fact_changes, note_edits, stated_changes, text_changes
 from tests.world.memoriser import recited
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*The caps leave")  # of so few facts
 MONTHS = 6
 CHANGED = ("updated", "new")
 GONE = ("deleted", "ended")

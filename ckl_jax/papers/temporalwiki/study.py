@@ -103,7 +103,7 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
     if name == "options":  # which the other settings say again
         return True
     if name == "proper_nouns":  # may be evaluated later
-        return not before
+        return not before or not now
     defaults = {field.name: field.default for field in dataclasses.fields(Updates)}
     if before is None and name in defaults:  # of a folder from before there was any
         return now == ("paper" if name == "facts" else defaults[name])

@@ -37,9 +37,17 @@ _NUMBERS = frozenset(NUMBER_WORDS).union(
 )
 _ORDINALS = frozenset(
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
-    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth last".split()
+    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth thirtieth "
+    "fortieth fiftieth hundredth last".split()
 )
-_MONEY = frozenset("dollar dollars euro euros pound pounds yen franc francs rupee rupees".split())
+_MONEY = frozenset(
+    "dollar dollars euro euros pound pounds yen franc francs rupee rupees pence cents "
+    "rouble roubles ruble rubles krona kronor krone kroner peso pesos lira yuan usd eur gbp chf "
+    "jpy cny inr".split()
+)
+_UNITS = UNIT_NAMES.union(
+    "hour hours minute minutes day days week weeks month months year years".split()
+)
 _WORDS_TOO = frozenset(("March", "May"))
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
@@ -111,7 +119,7 @@ class OldSentences:
         if any(map(_is_number, new)) or not _DATES.isdisjoint(dates):
             return NUMBER
         lost = known.difference(_lower(words))
-        for alike in (_ORDINALS, UNIT_NAMES):  # one in place of another
+        for alike in (_ORDINALS, _UNITS):  # one in place of another
             if not alike.isdisjoint(new) and not alike.isdisjoint(lost):
                 return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))

@@ -25,11 +25,22 @@ _SHOWN_NOTHING = re.compile(
 # A stop that ends no sentence.
 _STOP = re.compile(rf"(?<=\d)\.(?={_ANY})|(?<=approx)\.(?= {_ANY})")
 _BRACKETS = re.compile(rf" ?\(([^()]*{_ANY}[^()]*)\)")
-_SPOKEN = re.compile(rf"\b(pronounced|pronunciation)((?: (?:as|is|like))?) {SOUND}+")
+_BEFORE_SOUND = (
+    "pronounced|pronunciation|is|are|was|as|for|with|like|of|to|or|and|in|by|from|vowel|sound"
+)
+_SPOKEN = re.compile(rf"\b({_BEFORE_SOUND}) {SOUND}+")
 _SOUNDS = re.compile(rf" ?{SOUND}+(?= )|{SOUND}+")
 _ASIDE = re.compile(rf", pronounced(?: as| like)? {HOLE},")
 _PREPOSITIONS = "of|in|at|by|with|near|about|on|since|until|before|after|during|for|from"
 _PREPOSITION = re.compile(rf" (?:{_PREPOSITIONS}) {_ANY}(?=[.,;:]|$)")
+# "It is", "it is located" need what follows.
+_NEED = (
+    "located|situated|based|managed|owned|run|led|operated|bordered|bounded|composed|made|known|named"
+    "|called|divided|connected|followed|used"
+)
+_UNFINISHED = re.compile(
+    rf"(\b(?:is|are|was|were|be|been)(?: (?:{_NEED}))?) (?:{_PREPOSITIONS}) {_ANY}"
+)
 
 
 class HoleFiller:
@@ -42,11 +53,12 @@ class HoleFiller:
     def fill(self, paragraph: str) -> str:
         """The paragraph without holes, perhaps ""."""
         if SOUND in paragraph:
-            paragraph = _ASIDE.sub("", _SPOKEN.sub(rf"\1\2 {HOLE}", paragraph))
+            paragraph = _ASIDE.sub("", _SPOKEN.sub(rf"\1 {HOLE}", paragraph))
             paragraph = _SOUNDS.sub("", paragraph)
         if HOLE not in paragraph and MAYBE_HOLE not in paragraph:
             return paragraph
         paragraph = _STOP.sub("", _SHOWN_NOTHING.sub("", paragraph).strip())
+        paragraph = _UNFINISHED.sub(rf"\1 {HOLE}", paragraph)
         for pattern in (_BRACKETS, _PREPOSITION):
             paragraph, phrases = pattern.subn(_rest_of_brackets, paragraph)
             self._counts["phrases dropped"] += phrases

@@ -187,7 +187,7 @@ def _is_number(text: str) -> bool:
 
 def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     """{{convert|10|to|20|km|mi}}: "10 to 20 kilometres"; without what it is converted to."""
-    unnamed = [value.replace(PLUS, " ").strip() for value in unnamed]
+    unnamed = [value.replace(PLUS, " ").replace("//", "/").strip() for value in unnamed]
     words, i = [unnamed[0]] if unnamed else [], 1
     while i + 1 < len(unnamed) and unnamed[i] in _RANGES and _is_number(unnamed[i + 1]):
         words += [_RANGES[unnamed[i]], unnamed[i + 1]]
@@ -257,7 +257,8 @@ def _val(unnamed: Unnamed, named: Named) -> str:
             text = f"{unnamed[0]}+{above.lstrip('+')}−{below.lstrip('-−')}"
         case _:
             return ""
-    text += f"×10^{named['e']}" if named.get("e") else ""
+    if named.get("e"):
+        text = f"{text if len(unnamed) == 1 else f'({text})'}×10^{named['e']}"
     unit, per = (named.get(name) or named.get(f"{name}l") or "" for name in ("u", "up"))
     unit += f"/{per}" if per else ""
     return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}{named.get('s', '')}"

@@ -60,7 +60,7 @@ def _day(date: str) -> int | None:
 def capped(job: Job, title: str, filters: Mapping[str, int]) -> str:
     """A note on a class of which the caps leave few facts, or ""."""
     before, left = filters["rule 2"], filters["rule 3"]
-    if not 0 < 2 * left < before or left >= _FEW:
+    if title not in ("unchanged", "changed") or not 0 < 2 * left < before or left >= _FEW:
         return ""
     return (
         f"The caps leave {left} of {before} {title} facts: at most {job.relation_cap:g} of them "

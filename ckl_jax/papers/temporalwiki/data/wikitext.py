@@ -45,7 +45,9 @@ _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
 _WHOLE = re.compile(rf"(?<=\d){PLUS}")
 _POWER = re.compile(rf"(?<=\d){POWER}(?=[-−–+]?\d)")
 _INDEX, _AFTER = "\u2062", "\u2061"  # invisible: before a subscript; after one, or after a power
-_BASE, _NEXT = re.compile(rf"(?<=\d){_INDEX}(?=\d)"), re.compile(rf"(?<=\d){_AFTER}(?=\d)")
+_BASE, _NEXT = re.compile(rf"(?<=\d){_AFTER}?{_INDEX}(?=\d)"), re.compile(rf"(?<=\d){_AFTER}(?=\d)")
+_SCRIPT_FRACTION = re.compile(rf"{POWER}(\d+){_AFTER}[/⁄]{_INDEX}(\d+){_AFTER}")
+_NOTE_NUMBER = re.compile(rf"(?<=[.,;]){POWER}\d+{_AFTER}")  # of a note, behind its sentence
 _SCRIPTS = {"sup": POWER, "sub": _INDEX}
 _NO_SCRIPTS = str.maketrans("", "", POWER + _INDEX + _AFTER)
 _COMMAS = re.compile(r",(?: *,)+")
@@ -429,6 +431,7 @@ def _unquoted(line: str) -> str:
 def _tidy(paragraph: str) -> str:
     """Removes remains of dropped templates: empty brackets, blanks before a full stop."""
     if _AFTER in paragraph:
+        paragraph = _SCRIPT_FRACTION.sub(rf"{PLUS}\1/\2", _NOTE_NUMBER.sub("", paragraph))
         paragraph = _NEXT.sub(" ", _BASE.sub("_", _POWER.sub("^", paragraph)))
         paragraph = paragraph.translate(_NO_SCRIPTS)
     if "(" in paragraph or "[" in paragraph:

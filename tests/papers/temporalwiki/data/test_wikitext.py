@@ -228,6 +228,19 @@ def test_a_quotation_is_a_paragraph():
             "It is 5.{{zz|3}} km. It was in 1995.{{zz}} There are approx. {{zz}} Germans.",
             ["It was in 1995."],
         ),
+        (
+            "1<sup>3</sup>/<sub>8</sub> in. of <sup>14</sup><sub>6</sub>C at 5,000.<sup>1</sup>",
+            ["1 3/8 in. of 14_6C at 5,000."],
+        ),
+        (
+            "It is located at {{zz|1}}. It is in {{zz}}. He was born in {{zz}}. "
+            "It is {{IPAc-en|ɪ}} here.",
+            ["He was born."],
+        ),
+        (
+            "{{convert|5.9|/sqmi|/km2}}, {{val|1.2|0.3|e=5}}, {{sic|hel|o}}, {{gaps|12|345}}",
+            ["5.9 per square mile, (1.2±0.3)×10^5, helo, 12345"],
+        ),
         ("{{As of|2021|pre=early}}, it is.", ["As of early 2021, it is."]),
         (
             'It is "{{zz|A}}" here. It led No. {{zz}} Squadron. The end. {{zz}} The rest.',
