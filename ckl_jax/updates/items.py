@@ -36,7 +36,7 @@ _SHARED = 2
 _NEWS_YEARS = 1  # a document's dates of its own and the year before or after are news
 _DIGITS = {word: str(number) for number, word in enumerate(NUMBER_WORDS[:12], 1)}
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
-_OFTEN_SEVERAL = 0.25  # of names with several answers: with more, one that is new says little
+_MOSTLY_SEVERAL = 0.5  # of names with several answers: with more, one that is new replaces none
 _SAME_FRAME = 0.5  # of words around an answer
 _YEAR = re.compile(r"\d{4}")
 
@@ -292,23 +292,18 @@ def _is_outdated(pair: Pair, index: Index, *read: Index) -> bool:
 
 
 def _may_be_replaced(pair: Pair, now: Index, before: Index) -> bool:
-    """Whether a text has another answer than an old fact, from after all that state it.
+    """Whether texts have another answer in the place of an old fact later, either way round.
 
     Where some names have several answers, it may be a further one.
     """
-    if pair in now.by_pair or pair not in before.by_pair:
+    if pair not in before.by_pair:
         return False
-    # A firm has one seat, a city many firms: which city the firm is in may have changed.
-    fractions = {
-        one: before.fraction_of_several(before.wordings(one)) for one in (pair, pair[::-1])
-    }
-    last = max(s.date for s in before.by_pair[pair])
+    mine = middle(s.date for text in (now, before) for s in text.by_pair.get(pair, ()))
     return any(
-        day > last and not _is_the_same(key, one[0])
-        for one, fraction in fractions.items()
-        if fraction <= max(_OFTEN_SEVERAL, min(fractions.values())) < 0.5
-        for text in (now, before)
-        for day, key in _other_answers(one, before, text)
+        day > mine and not _is_the_same(key, one[0])
+        for one in (pair, pair[::-1])
+        if before.fraction_of_several(before.wordings(one)) < _MOSTLY_SEVERAL
+        for key, day in _middles(one, before, now, before).items()
     )
 
 
@@ -415,6 +410,10 @@ def _still_right(
     def fact(item: Item, answer: str) -> frozenset[str]:  # whichever of its names is asked for
         return frozenset((item.about or item.question, normalise(answer)))
 
+    def still_wrong(item: Item) -> tuple[str, ...]:  # after the answer
+        right = {c for c in item.candidates[1:] if (normalise(c), item.about) in now.by_pair}
+        return tuple(c for c in item.candidates if c == item.old or c not in right)
+
     def has_changed(item: Item) -> bool:
         pair = normalise(item.answer), item.about
         # No item may have been made of a change.
@@ -430,7 +429,8 @@ def _still_right(
             again.setdefault(fact(item, item.answer), item)
     for item in made:
         again.pop(fact(item, item.answer), None)
-    return [dataclasses.replace(item, tag="kept", old="") for item in again.values()]
+    kept = (dataclasses.replace(i, tag="kept", candidates=still_wrong(i)) for i in again.values())
+    return [dataclasses.replace(i, old="") for i in kept if len(i.candidates) > 1]
 
 
 def without(text: str, held: frozenset[str]) -> str:

@@ -33,13 +33,14 @@ _SOUNDS = re.compile(rf" ?{SOUND}+(?= )|{SOUND}+")
 _ASIDE = re.compile(rf", pronounced(?: as| like)? {HOLE},")
 _PREPOSITIONS = "of|in|at|by|with|near|about|on|since|until|before|after|during|for|from"
 _PREPOSITION = re.compile(rf" (?:{_PREPOSITIONS}) {_ANY}(?=[.,;:]|$)")
-# "It is", "it is located" need what follows.
+# "It is", "it is located", "it depends" need what follows.
 _NEED = (
     "located|situated|based|managed|owned|run|led|operated|bordered|bounded|composed|made|known|named"
     "|called|divided|connected|followed|used"
 )
 _UNFINISHED = re.compile(
-    rf"(\b(?:is|are|was|were|be|been)(?: (?:{_NEED}))?) (?:{_PREPOSITIONS}) {_ANY}"
+    rf"(\b(?:(?:is|are|was|were|be|been)(?: (?:{_NEED}))?|\w+s|shown|seen)) "
+    rf"(?:{_PREPOSITIONS}) {_ANY}"
 )
 
 

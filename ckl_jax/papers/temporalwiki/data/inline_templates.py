@@ -261,7 +261,8 @@ def _val(unnamed: Unnamed, named: Named) -> str:
         text = f"{text if len(unnamed) == 1 else f'({text})'}×10^{named['e']}"
     unit, per = (named.get(name) or named.get(f"{name}l") or "" for name in ("u", "up"))
     unit += f"/{per}" if per else ""
-    return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}{named.get('s', '')}"
+    end = named.get("s") or named.get("end", "")
+    return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}{end}"
 
 
 def _chem(unnamed: Unnamed, named: Named) -> str:

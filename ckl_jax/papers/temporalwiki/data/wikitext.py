@@ -43,11 +43,13 @@ _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
 _WHOLE = re.compile(rf"(?<=\d){PLUS}")
-_POWER = re.compile(rf"(?<=\d){POWER}(?=[-−–+]?\d)")
 _INDEX, _AFTER = "\u2062", "\u2061"  # invisible: before a subscript; after one, or after a power
+_POWER = re.compile(rf"(?<=\d){POWER}(?=[-−–+]?(?:[\d.]|[a-zA-Z]{_AFTER}))")
 _BASE, _NEXT = re.compile(rf"(?<=\d){_AFTER}?{_INDEX}(?=\d)"), re.compile(rf"(?<=\d){_AFTER}(?=\d)")
 _SCRIPT_FRACTION = re.compile(rf"{POWER}(\d+){_AFTER}[/⁄]{_INDEX}(\d+){_AFTER}")
-_NOTE_NUMBER = re.compile(rf"(?<=[.,;]){POWER}\d+{_AFTER}")  # of a note, behind its sentence
+_NOTE_NUMBER = re.compile(
+    rf"(?:(?<=[^\W\d_]{{3}}[.,;])|(?<=\d[.,;])){POWER}\d+{_AFTER}"
+)  # of a note, behind its sentence
 _SCRIPTS = {"sup": POWER, "sub": _INDEX}
 _NO_SCRIPTS = str.maketrans("", "", POWER + _INDEX + _AFTER)
 _COMMAS = re.compile(r",(?: *,)+")

@@ -238,6 +238,12 @@ def test_a_quotation_is_a_paragraph():
             ["He was born."],
         ),
         (
+            "2<sup>''n''</sup>, 10<sup>.5</sup>, 60 cm.<sup>2</sup>, 1<sup>st</sup>, "
+            "{{val|5|end=%}}",
+            ["2^n, 10^.5, 60 cm.2, 1st, 5%"],
+        ),
+        ("It depends on {{zz|b}}. As shown in {{harv|S|2001}}, it grows. It is.", ["It is."]),
+        (
             "{{convert|5.9|/sqmi|/km2}}, {{val|1.2|0.3|e=5}}, {{sic|hel|o}}, {{gaps|12|345}}",
             ["5.9 per square mile, (1.2±0.3)×10^5, helo, 12345"],
         ),
