@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.from_hf import load_hf, open_model
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
 from ckl_jax.convert import hugging_face
@@ -369,6 +369,12 @@ def test_folders_of_others_among_the_updates_stay(done, texts, tmp_path, capsys)
 
 
 @pytest.mark.slow
+def test_a_t5_whose_vocabulary_has_bytes_is_opened_with_its_sentinels(tmp_path):
+    vocabulary = open_model(save_t5(tmp_path / "t5"))[0].input_vocabulary
+    (ids,) = vocabulary.encode_many(["<extra_id_0>"])
+    assert vocabulary.extra_ids == 100 and list(ids) == [vocabulary.vocab_size - 1]
+
+
 def test_a_t5_is_updated(texts, tmp_path):
     model = save_t5(tmp_path / "t5")
     argv = ["--model", str(model), "--since=2025-01-01", "--ship-if=new_text < 9 at n >= 1"]

@@ -1,4 +1,4 @@
-"""Removes what a template that is not read leaves of its sentence: the phrase, or the sentence.
+"""Removes what a template that is not read leaves of its sentence: its bracket, or the sentence.
 
 A sentence with a hole ("average high temperatures of - and lows of") must not be trained on.
 """
@@ -31,17 +31,6 @@ _BEFORE_SOUND = (
 _SPOKEN = re.compile(rf"\b({_BEFORE_SOUND}) {SOUND}+")
 _SOUNDS = re.compile(rf" ?{SOUND}+(?= )|{SOUND}+")
 _ASIDE = re.compile(rf", pronounced(?: as| like)? {HOLE},")
-_PREPOSITIONS = "of|in|at|by|with|near|about|on|since|until|before|after|during|for|from"
-_PREPOSITION = re.compile(rf" (?:{_PREPOSITIONS}) {_ANY}(?=[.,;:]|$)")
-# "It is", "it is located", "it depends" need what follows.
-_NEED = (
-    "located|situated|based|managed|owned|run|led|operated|bordered|bounded|composed|made|known|named"
-    "|called|divided|connected|followed|used"
-)
-_UNFINISHED = re.compile(
-    rf"(\b(?:(?:is|are|was|were|be|been)(?: (?:{_NEED}))?|\w+s|shown|seen)) "
-    rf"(?:{_PREPOSITIONS}) {_ANY}"
-)
 
 
 class HoleFiller:
@@ -59,10 +48,8 @@ class HoleFiller:
         if HOLE not in paragraph and MAYBE_HOLE not in paragraph:
             return paragraph
         paragraph = _STOP.sub("", _SHOWN_NOTHING.sub("", paragraph).strip())
-        paragraph = _UNFINISHED.sub(rf"\1 {HOLE}", paragraph)
-        for pattern in (_BRACKETS, _PREPOSITION):
-            paragraph, phrases = pattern.subn(_rest_of_brackets, paragraph)
-            self._counts["phrases dropped"] += phrases
+        paragraph, phrases = _BRACKETS.subn(_rest_of_brackets, paragraph)
+        self._counts["phrases dropped"] += phrases
         if not _HAS.search(paragraph):
             return paragraph
         # The splitter is loaded where it is needed.
@@ -74,8 +61,6 @@ class HoleFiller:
 
 
 def _rest_of_brackets(phrase: re.Match) -> str:
-    """The parts of a bracket without a hole; "" of other phrases."""
-    if not phrase.re.groups:
-        return ""
+    """The parts of a bracket without a hole."""
     kept = [part for part in phrase[1].split(";") if part.strip() and not _HAS.search(part)]
     return f" ({';'.join(kept).strip()})" if kept else ""

@@ -100,10 +100,10 @@ def test_templates_within_sentences(source, expected):
         ("{{x}}One. {{y}} Two. {{x}}", "One. Two.", 0, 0),
         ("{{x}} ''One'' is.", "One is.", 0, 0),
         ("One {{sfn|a}} is{{cn}}.", "One is.", 0, 0),
-        # Its bracket goes, or the part between semicolons; the preposition before it.
+        # Its bracket goes, or the part between semicolons.
         ("A town ({{x}}) is old.", "A town is old.", 1, 0),
         ("Ada ({{x|y}} – 1982; a poet) wrote.", "Ada (a poet) wrote.", 1, 0),
-        ("He was born in {{x}}. He left.", "He was born. He left.", 1, 0),
+        ("It is not defined at {{x}}. He was born in {{x}}. He left.", "He left.", 0, 2),
         ("It costs {{convert|{{x}}|km}}. It ends.", "It ends.", 0, 1),
         ("It is {{convert|9|km|mi|disp=output only}} long. It ends.", "It ends.", 0, 1),
         ("It is {{convert|9|and above|6|km}} long. It ends.", "It ends.", 0, 1),
@@ -234,13 +234,13 @@ def test_a_quotation_is_a_paragraph():
         ),
         (
             "It is located at {{zz|1}}. It is in {{zz}}. He was born in {{zz}}. "
-            "It is {{IPAc-en|ɪ}} here.",
-            ["He was born."],
+            "It is {{IPAc-en|ɪ}} here. It is.",
+            ["It is."],
         ),
         (
-            "2<sup>''n''</sup>, 10<sup>.5</sup>, 60 cm.<sup>2</sup>, 1<sup>st</sup>, "
+            "2<sup>''n''</sup>, 2<sup>''k''+1</sup>, 10<sup>.5</sup>, 60 cm.<sup>2</sup>, 1<sup>st</sup>, "
             "{{val|5|end=%}}",
-            ["2^n, 10^.5, 60 cm.2, 1st, 5%"],
+            ["2^n, 2^k+1, 10^.5, 60 cm.2, 1st, 5%"],
         ),
         ("It depends on {{zz|b}}. As shown in {{harv|S|2001}}, it grows. It is.", ["It is."]),
         (
