@@ -238,8 +238,8 @@ def test_a_quotation_is_a_paragraph():
             ["It is."],
         ),
         (
-            "2<sup>''n''</sup>, 2<sup>''k''+1</sup>, 10<sup>.5</sup>, 60 cm.<sup>2</sup>, 1<sup>st</sup>, "
-            "{{val|5|end=%}}",
+            "2<sup>''n''</sup>, 2<sup>''k''+1</sup>, 10<sup>.5</sup>, 60 cm.<sup>2</sup>, "
+            "1<sup>st</sup>, {{val|5|end=%}}",
             ["2^n, 2^k+1, 10^.5, 60 cm.2, 1st, 5%"],
         ),
         ("It depends on {{zz|b}}. As shown in {{harv|S|2001}}, it grows. It is.", ["It is."]),
