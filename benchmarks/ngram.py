@@ -54,7 +54,7 @@ class NGram:
             counts = np.bincount(here, minlength=len(keys)).astype(float)
             if n < order:
                 # In how many contexts an n-gram is; of one that begins a document, how often.
-                longer, first = np.unique(ids[n + 1][real], return_index=True)
+                _, first = np.unique(ids[n + 1][real], return_index=True)
                 contexts = np.bincount(here[first], minlength=len(keys)).astype(float)
                 places = np.flatnonzero(real)
                 begins = np.zeros(len(keys), bool)

@@ -50,7 +50,7 @@ class VocabularyFiles:
       files: the names of files that are copied along with an imported model.
       described: these files as an error names them, after "There is no".
       is_in: whether a folder holds the vocabulary; None tests whether `file` exists.
-      gin_arguments: further arguments of `reader` in `model.gin`.
+      arguments: further arguments of `reader`, here and in `model.gin`.
       legacy_tokens: the tokens that `ckl import-hf --legacy-tokens` adds; () if it does not apply.
       otherwise: another kind of vocabulary that such models have, in folders that hold it.
     """
@@ -61,7 +61,7 @@ class VocabularyFiles:
     files: tuple[str, ...]
     described: str
     is_in: Callable[[Path], bool] | None = None
-    gin_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     legacy_tokens: tuple[str, ...] = ()
     otherwise: "VocabularyFiles | None" = None
 
@@ -89,8 +89,11 @@ class VocabularyFiles:
             return self.otherwise.open(folder, added_tokens)
         if not self.holds(folder):
             return None
-        added = [tuple(added_tokens)] if added_tokens else []
-        return self.reader(self.path(folder), *added, **self.gin_arguments)
+        return self.read(folder, *([tuple(added_tokens)] if added_tokens else []))
+
+    def read(self, folder: Path, *added: tuple[str, ...]) -> Any:
+        """The vocabulary of a folder that holds these files."""
+        return self.reader(self.path(folder), *added, **self.arguments)
 
 
 def _same(state: State, config: Config) -> State:

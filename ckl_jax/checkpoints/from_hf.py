@@ -37,8 +37,7 @@ def open_model(folder: str | Path, **overrides: Any) -> tuple[Any, dict[str, Any
     """
     config, params = load_hf(folder, **overrides)
     architecture = architectures.of_config(config)
-    files = architecture.vocabulary.of(Path(folder))
-    vocabulary = files.reader(files.path(Path(folder)), **files.gin_arguments)
+    vocabulary = architecture.vocabulary.of(Path(folder)).read(Path(folder))
     check_rows(vocabulary, config.vocab_size, _unused(vocabulary))
     return architecture.build(config, vocabulary), params
 

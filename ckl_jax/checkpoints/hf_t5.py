@@ -228,7 +228,7 @@ SENTENCE_PIECE = VocabularyFiles(
         described=byte_vocabulary.CONFIG,
         is_in=byte_vocabulary.is_byte_vocabulary,
     ),
-    gin_arguments={"extra_ids": EXTRA_IDS},
+    arguments={"extra_ids": EXTRA_IDS},
 )
 
 ARCHITECTURE = Architecture(

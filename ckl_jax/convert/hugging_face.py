@@ -198,7 +198,7 @@ def model_gin(config: Config, vocabulary: Path | None = None, added: Sequence[st
         files_of = architecture.vocabulary.of(vocabulary.parent)
         reader = files_of.reader
         name = gin_name(reader)
-        arguments = {"path": str(vocabulary.absolute()), **files_of.gin_arguments}
+        arguments = {"path": str(vocabulary.absolute()), **files_of.arguments}
         if added:
             arguments["added_tokens"] = tuple(added)
         lines.insert(3, _import(reader))

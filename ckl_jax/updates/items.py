@@ -4,7 +4,8 @@ A fact is an answer (a name or a date) and the name that it is about. Where two 
 fact in different words, one of them is held back from training and becomes a question with a
 blank for the answer; the other stays in the text. Items are tagged:
 
-- changed: a sentence of older text has the same words around another answer (which is scored too);
+- changed: older text has another answer (which is scored too) in the same words, or in another
+  wording of the relation;
 - kept: older text states the fact;
 - new: it does not.
 
@@ -15,7 +16,6 @@ The rule sees words, not meaning: that the two sentences state one fact is likel
 import collections
 import dataclasses
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from ckl_jax.data.buckets import hash64
@@ -24,13 +24,12 @@ from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.updates.names import NameFinder
-from ckl_jax.updates.sentence_index import Index, Pair, Sentence, middle
+from ckl_jax.updates.sentence_index import COMMON, YEAR, Index, Pair, Sentence, middle
 
 TAGS = ("new", "changed", "kept")
 CANDIDATES = 10  # answers that a model chooses from
 # Of new and of old text that is searched, spread evenly: what takes half a minute and 0.5 GB.
 _DOCUMENTS, _TEXT_WORDS = 20_000, 5_000_000
-_COMMON = 100  # sentences: a name in more of them says little
 # Words of their own that two wordings of a fact share, where the answer is no rare name.
 _SHARED = 2
 _NEWS_YEARS = 1  # a document's dates of its own and the year before or after are news
@@ -38,7 +37,6 @@ _DIGITS = {word: str(number) for number, word in enumerate(NUMBER_WORDS[:12], 1)
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _MOSTLY_SEVERAL = 0.5  # of names with several answers: with more, one that is new replaces none
 _SAME_FRAME = 0.5  # of words around an answer
-_YEAR = re.compile(r"\d{4}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +160,7 @@ def _may_have_changed(pair: Pair, before: Index, now: Index) -> bool:
     words = frozenset[str]().union(*(s.frame(*pair) for s in before.by_pair[pair]))
     named = [s for name in pair for s in now.by_name.get(name, ())]
     sentences = [s for s in named if not s.states(pair)]  # which do not say it again
-    return len(sentences) > _COMMON or any(words & s.frame(*pair) for s in sentences)
+    return len(sentences) > COMMON or any(words & s.frame(*pair) for s in sentences)
 
 
 def _tag(pair: Pair, index: Index, now: Index, before: Index) -> tuple[str, str]:
@@ -202,7 +200,7 @@ def _two_wordings(
     """
     answer, about = pair
     sentences = index.by_pair[pair]
-    if len(sentences) < 2 or any(len(index.by_name[name]) > _COMMON for name in pair):
+    if len(sentences) < 2 or any(len(index.by_name[name]) > COMMON for name in pair):
         return None
     if _is_the_same(answer, about):  # "Feature Store" of "SageMaker Feature Store"
         return None
@@ -241,7 +239,7 @@ def _past(about: str, index: Index) -> list[str]:
         key
         for s in index.by_name.get(about, ())
         for key in s.is_date
-        if " " in key and abs(int(_YEAR.search(key)[0]) - int(s.date[:4])) > _NEWS_YEARS
+        if " " in key and abs(int(YEAR.search(key)[0]) - int(s.date[:4])) > _NEWS_YEARS
     ]
 
 
@@ -332,7 +330,8 @@ def _other_answers(pair: Pair, index: Index, read: Index) -> list[tuple[str, str
     answer, about = pair
     answers: list[tuple[str, str]] = []
     there = read.by_name.get(about, ())
-    for sentence in index.by_pair[pair] if len(there) <= _COMMON else ():
+    stating = index.by_pair.get(pair, ())
+    for sentence in stating if len(there) <= COMMON else ():
         frame, is_date = sentence.frame(*pair), answer in sentence.is_date
         for other in there:
             for _, _, key in other.spans:
@@ -346,7 +345,7 @@ def _other_answers(pair: Pair, index: Index, read: Index) -> list[tuple[str, str
                 # What both name beside the two is no other answer.
                 if same and key not in {k for _, _, k in sentence.spans}:
                     answers.append((other.date, key))
-    named = {key for s in index.by_pair[pair] for key in s.keys}
+    named = {key for s in stating for key in s.keys}
     wordings = index.wordings(pair)
     answers += (
         (day, key)

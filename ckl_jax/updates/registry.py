@@ -48,7 +48,7 @@ class Registry:
         registry = cls(root)
         path = registry.root / "registry.json"
         if path.exists():
-            if registry._format > _FORMAT:
+            if read(registry.root, path.name)["format"] > _FORMAT:
                 raise UserError(
                     f"{path} is of a newer version of ckl_jax; install that version to open it."
                 )
@@ -86,10 +86,6 @@ class Registry:
         for folder in made[:1] if self._was_there else made:
             with contextlib.suppress(OSError):  # it holds files of others
                 folder.rmdir()
-
-    @property
-    def _format(self) -> int:
-        return read(self.root, "registry.json")["format"]
 
     @property
     def model(self) -> str:

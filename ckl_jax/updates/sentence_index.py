@@ -17,9 +17,9 @@ _NAMES = 8  # in a sentence: one with more is a list
 _SEVERAL = 0.05  # of names with several answers at a time: less is taken for chance
 _READ = 1000  # sentences of a wording that say what it states
 _AGREE = 3  # names of which two wordings of a relation state the same
-_COMMON = 100  # sentences: a name in more of them says little
+COMMON = 100  # sentences: a name in more of them says little
 _WORD = re.compile(r"\w+")
-_YEAR = re.compile(r"\d{4}")
+YEAR = re.compile(r"\d{4}")
 _WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
 # A sentence that sends its reader elsewhere states no fact.
 _REFERS = re.compile(
@@ -35,15 +35,26 @@ _EMPTY_WORDS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
+    """A sentence with two names or more.
+
+    Attributes:
+      words: in lower case.
+      spans: (start, end, key) of its names and dates, in characters; a key is `normalise`d.
+      is_date: the keys that are dates.
+      document, date: of the document, its id and YYYY-MM-DD.
+      is_read: whether models train on the document; they do not on what is held back.
+    """
+
     text: str
     words: frozenset[str]
-    spans: tuple[tuple[int, int, str], ...]  # names and dates: start, end, key
+    spans: tuple[tuple[int, int, str], ...]
     is_date: frozenset[str]
     document: str
     date: str
-    is_read: bool = True  # by the model: not of a held-back document
+    is_read: bool = True
 
     def states(self, pair: "Pair") -> bool:
+        """Whether both names of a pair stand in it."""
         return {*pair} <= {*self.keys}
 
     def span(self, key: str) -> tuple[int, int]:
@@ -75,7 +86,13 @@ Wording = tuple[Relation, int, int]  # which of its names are the answer and wha
 
 
 class Index:
-    """Sentences of documents, indexed by the names in them and by pairs of names."""
+    """Sentences of documents, indexed by the names in them and by pairs of names.
+
+    Args:
+      documents: that models train on.
+      names: finds names in all of them.
+      held_back: further documents, on which no model trains.
+    """
 
     def __init__(
         self, documents: Iterable[Document], names: NameFinder, held_back: Iterable[Document] = ()
@@ -116,7 +133,7 @@ class Index:
         spans, dates = [], set()
         for start, end, is_date in names.find(text):
             key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
-            if len(key) < 3 or (is_date and not _YEAR.search(key)):
+            if len(key) < 3 or (is_date and not YEAR.search(key)):
                 continue
             spans.append((start, end, key))
             self.labels.setdefault(key, text[start:end])
@@ -164,7 +181,7 @@ class Index:
     def stated_of(self, name: str) -> Iterator[tuple[Wording, str, str]]:
         """(wording, answer, day) of all that is stated of a name that is not in many sentences."""
         sentences = self.by_name.get(name, ())
-        for s in sentences if len(sentences) <= _COMMON else ():
+        for s in sentences if len(sentences) <= COMMON else ():
             about = s.keys.index(name)
             for i, key in enumerate(s.keys):
                 if i != about:

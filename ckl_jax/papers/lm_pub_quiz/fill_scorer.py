@@ -144,10 +144,11 @@ class EncoderDecoderScorer(Scorer):
         return roles_at(statement, offsets)
 
 
+CONDITIONAL, STATEMENTS = "--conditional (conditional_score)", "add --target statement"
+
+
 def require_statements(
-    target: str,
-    conditional: str = "--conditional (conditional_score)",
-    statements: str = "add --target statement",
+    target: str, conditional: str = CONDITIONAL, statements: str = STATEMENTS
 ) -> None:
     """Raises `UserError` where scores from the answer on would be those of all tokens.
 

@@ -17,7 +17,12 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.papers.lm_pub_quiz.fill_scorer import EncoderDecoderScorer, require_statements
+from ckl_jax.papers.lm_pub_quiz.fill_scorer import (
+    CONDITIONAL,
+    STATEMENTS,
+    EncoderDecoderScorer,
+    require_statements,
+)
 from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
 from ckl_jax.papers.lm_pub_quiz.settings import Scoring
@@ -28,8 +33,8 @@ _FLAGS = {
     "pll_metric": "--pll-metric (pll_metric)",
     "target": "--target (target)",
     "bos": "--no-bos (bos)",
-    "conditional_score": "--conditional (conditional_score)",
-    "statements": "add --target statement",
+    "conditional_score": CONDITIONAL,
+    "statements": STATEMENTS,
 }
 
 

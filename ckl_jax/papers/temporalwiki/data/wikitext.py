@@ -2,7 +2,7 @@
 
 Kept is what reads as running text: paragraphs with the labels of their links, and the text of
 templates within sentences (`inline_templates`). A template within a sentence that cannot be read
-takes its phrase with it, or its sentence (`holes`). Dropped are other templates, tables, lists,
+takes its bracket with it, or its sentence (`holes`). Dropped are other templates, tables, lists,
 headings, references, files, categories, galleries and formulae, as WikiExtractor drops them for the
 paper's texts.
 
