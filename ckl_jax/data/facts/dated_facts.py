@@ -21,6 +21,7 @@ from ckl_jax.data.facts.templates import KINDS, PREVIOUS
 from ckl_jax.data.json_rows import numbered_rows, text_field
 from ckl_jax.errors import UserError, not_empty
 
+_DATES = {"start", "end", "date"}  # names of dates that are not those of a dated fact
 UNKNOWN = "?"  # a date that is not known, where "" is one that there is not
 _SNAPSHOT = re.compile(r"\d{4}-\d{2}(?:-\d{2})?")
 
@@ -161,7 +162,7 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
         text_field(row, name, where)
         for name in (f"subject{kind_of_name}", "relation", f"object{kind_of_name}")
     )
-    if not row.keys() & {"valid_from", "valid_to"} and row.keys() & {"start", "end"}:
+    if not row.keys() & {"valid_from", "valid_to"} and row.keys() & _DATES:
         raise UserError(f"{where}: name the dates of the fact 'valid_from' and 'valid_to'.")
     days = {name: _date(row, name, where) for name in ("valid_from", "valid_to")}
     _in_order(*days.values(), where)

@@ -147,6 +147,7 @@ def _nouns(data: Data, model: Model, own: Sequence[Interval]) -> Training:
     tasks = [f"{i.name}_{kind}" for i in own for kind in results.KINDS_OF_TEXT]
     if not data.fact_files():  # misalignment in time is then measured on the new text
         tasks += [f"{i.name}_{results.NEW_TEXT}" for i in data.intervals if i not in own]
+    tasks = [task for task in tasks if (data.rows(RUNNING_TEXT) / task).exists()]  # have text
     folder = data.updates.model_dir(model)
     known = results.texts_of(folder)
     missing = [task for task in tasks if task not in known]

@@ -25,7 +25,7 @@ from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
 from ckl_jax.papers.temporalwiki.data.page_map import check_page_map
 from ckl_jax.papers.temporalwiki.data.snapshots import Snapshot
 from ckl_jax.papers.temporalwiki.settings import METHODS, Model, Updates
-from ckl_jax.papers.temporalwiki.study_data import FIRST, Data, Drawn, deleted
+from ckl_jax.papers.temporalwiki.study_data import FIRST, TOO_SHORT, Data, Drawn, deleted
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.dump_files import write_dumps
@@ -73,13 +73,16 @@ def run_study(
             if (updates.root / "report.html").exists():  # of earlier intervals, with their verdict
                 write_report(updates.root)
             return verdicts
+        data.check_batches(settings["drawn"], begun=training(data, Model(INITIAL)).is_done)
         if until == DATA:
             return ()
-        _train(study, data, until == ALL)
+        _train(study, data, settings["drawn"], until == ALL)
         study.step("Report")
         verdicts = []
         if condition:
-            verdicts = promotion.compare_study(updates.root, condition, updates.methods)
+            newest, short = data.intervals[-1].name, data.too_short(settings["drawn"])
+            untrained = {m: TOO_SHORT for m in updates.methods if (m, newest) in short}
+            verdicts = promotion.compare_study(updates.root, condition, updates.methods, untrained)
             promotion.write_verdicts(verdicts, updates.root)
         study.done(write_report(updates.root))
         return verdicts
@@ -111,9 +114,9 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
     return name == "snapshots" and before == now[: len(before)]
 
 
-def _train(study: studies.Study, data: Data, tuned: bool) -> None:
+def _train(study: studies.Study, data: Data, drawn: Mapping[str, Drawn], tuned: bool) -> None:
     """Trains all models, then runs the evaluations of finished models."""
-    initial, *updated = every = models(data)
+    initial, *updated = every = models(data, drawn)
     study.step("Initial model on the first snapshot")
     study.run([training(data, initial)])
     methods = labels.count(len(data.updates.methods), "method")
@@ -237,7 +240,7 @@ def build(data: Data, settings: dict[str, Any]) -> None:
       settings: values of gin names, of `check`.
 
     Raises:
-      UserError: nothing is left to measure, or a batch has more rows than an interval.
+      UserError: nothing is left to measure.
     """
     updates = data.updates
     for snapshot in data.snapshots:
@@ -262,7 +265,6 @@ def build(data: Data, settings: dict[str, Any]) -> None:
     )
     if updates.proper_nouns:
         data.make_word_rows(vocabulary, settings["ROW_LENGTH"])
-    data.check_batches(drawn)
     if not data.fact_files() and not updates.proper_nouns:
         raise UserError(
             "There are no facts to probe: none passed the alignment and the filters (see "
@@ -286,14 +288,23 @@ def _vocabulary(updates: Updates, settings: Mapping[str, Any]) -> Any:
 # --- trainings
 
 
-def models(data: Data) -> list[Model]:
-    """All models, Initial first, each after the one from which it is updated."""
-    made = [Model(INITIAL)]
+def models(data: Data, drawn: Mapping[str, Drawn]) -> list[Model]:
+    """All models, Initial first, each after the one from which it is updated.
+
+    Args:
+      drawn: of each method; there is no model where the text does not fill a batch.
+    """
+    made, short = [Model(INITIAL)], data.too_short(drawn)
     last = dict.fromkeys(data.updates.methods, made[0])
     for interval in data.intervals:
         # Every method goes on from its own last model (section 4.1).
-        last = {method: Model(method, interval, base) for method, base in last.items()}
-        made += last.values()
+        new = {
+            method: Model(method, interval, base)
+            for method, base in last.items()
+            if (method, interval.name) not in short
+        }
+        last |= new
+        made += new.values()
     return made
 
 
@@ -341,13 +352,13 @@ def describe(updates: Updates, until: str = ALL) -> list[str]:
     Raises:
       UserError: as `run`.
     """
-    snapshots, _ = check(updates)
+    snapshots, settings = check(updates)
     studies.check_record(updates, RECORD, "study", **_recorded(updates, snapshots))
     data = Data(updates, snapshots)
     lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
     for interval in data.intervals:
         lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")
-    for model in models(data) if until != DATA else ():
+    for model in models(data, settings["drawn"]) if until != DATA else ():
         planned = training(data, model)
         state = "done" if planned.is_done else "to do"
         start = f", from {planned.after[0]}" if planned.after else ""

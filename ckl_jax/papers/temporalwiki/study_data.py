@@ -40,6 +40,7 @@ from ckl_jax.papers.temporalwiki.settings import Updates
 
 FIRST = "first"
 RUNNING_TEXT = "running_text"
+TOO_SHORT = "too little new text to train on"
 _OF_TEXT = ("legacy", "unsorted", "templates")  # settings of diffsets, and of probes
 _OF_JOB = ("facts", "seed", "subject_cap", "relation_cap", "page_map", "properties")
 
@@ -251,36 +252,75 @@ class Data:
         # Tasks that are there with the same settings are kept.
         prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)
         for interval in self.intervals:
-            sources = {"d1": self.new_documents(interval)}
+            is_empty = self._number_of_rows(interval.name, "d1") == 0
+            sources = {} if is_empty else {"d1": self.new_documents(interval)}
             if whole:
                 sources["whole"] = self.whole_text(interval.new)
             prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
 
-    def check_batches(self, drawn: Mapping[str, Drawn]) -> None:
-        """Refuses batches that some interval cannot fill, before anything is trained.
+    def too_short(self, drawn: Mapping[str, Drawn]) -> dict[tuple[str, str], int]:
+        """The rows of text that do not fill a batch, by method and interval (or `FIRST`).
+
+        Nothing is said of rows that are not made yet.
 
         Args:
           drawn: of each method.
-
-        Raises:
-          UserError: there are such; all of them are in the message.
         """
-        old = len(CachedTask.open(self.rows(FIRST) / "d0"))
+        old = self._number_of_rows(FIRST, "d0") or 0
         short = {}
         for method, wanted in drawn.items():
             # An Initial model is trained once, on the first snapshot; the others on every interval.
             for name in [FIRST] if wanted.task == "d0" else [i.name for i in self.intervals]:
-                rows = len(CachedTask.open(self.rows(name) / wanted.task))
-                # Review rows fill a batch too.
-                rows += min(old, int(rows * wanted.reviewed))
-                if rows < wanted.batch:
-                    short[f"{name} {method}"] = rows
-        if short:
-            sizes = ", ".join(f"{name} {rows}" for name, rows in short.items())
+                rows = self._number_of_rows(name, wanted.task)
+                if rows is not None:
+                    # Review rows fill a batch too.
+                    rows += min(old, int(rows * wanted.reviewed))
+                    if rows < wanted.batch:
+                        short[method, name] = rows
+        return short
+
+    def _number_of_rows(self, name: str, task: str) -> int | None:
+        """The rows of a task; 0 where there is no text for it, None where it is not made yet."""
+        diffset = self.root / "data" / name / "diffset" / "manifest.json"
+        if task == "d1" and diffset.is_file() and not read_json_object(diffset)["words"]:
+            return 0
+        return CachedTask.rows_in(self.rows(name), task)
+
+    def check_batches(self, drawn: Mapping[str, Drawn], begun: bool) -> None:
+        """Refuses batches that some interval cannot fill, before anything is trained.
+
+        No model is trained on an interval without new text; nor, once there are models, on one
+        with less than a batch of it: with a smaller batch all of them would be others.
+
+        Args:
+          drawn: of each method.
+          begun: whether there are models.
+
+        Raises:
+          UserError: there are such; all of them are in the message.
+        """
+        short, names = self.too_short(drawn), [interval.name for interval in self.intervals]
+        never = {method for method in drawn if all((method, name) in short for name in names)}
+        refused = {
+            f"{name} {method}": rows
+            for (method, name), rows in short.items()
+            if name == FIRST or method in never or (rows and not begun)
+        }
+        if refused and not any(refused.values()):
+            raise UserError(
+                f"There is no new text to train on ({', '.join(refused)}); give snapshots further "
+                "apart."
+            )
+        if refused:
+            sizes = ", ".join(f"{name} {rows}" for name, rows in refused.items())
             raise UserError(
                 f"BATCH_SIZE exceeds the rows of text to train on ({sizes}); give --gin.BATCH_SIZE="
-                f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
+                f"{min(filter(None, refused.values()))} or less, a smaller ROW_LENGTH, or "
+                "snapshots further apart."
             )
+        for name in names:
+            if methods := [method for method in drawn if (method, name) in short]:
+                print(f"   {name}  {TOO_SHORT}: without {', '.join(methods)}", flush=True)
 
     def measure_overlap(self, first: Path) -> None:
         """Compares all probes with the first snapshot and all diffsets, on one core."""
@@ -302,6 +342,8 @@ class Data:
                 whole, diffset = self.whole_text(interval.new), self.folder(interval, "diffset")
                 write_nondiffset(whole, diffset, rest, seed=self.updates.seed)
             sources = {NEW_TEXT: self.new_documents(interval), OLD_TEXT: rest}
+            if self._number_of_rows(interval.name, "d1") == 0:
+                del sources[NEW_TEXT]
             sources = {f"{interval.name}_{kind}": path for kind, path in sources.items()}
             prepare_rows(sources, self.rows(RUNNING_TEXT), vocabulary, length, marks=True)
 

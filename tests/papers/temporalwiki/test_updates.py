@@ -215,7 +215,7 @@ def test_a_method_waits_for_its_last_model_and_not_for_others(tmp_path, capsys):
 def test_updates_review_the_first_snapshot(tmp_path):
     updates = Updates(out=str(tmp_path / "out"), months=2)
     data = Data(updates, job.check(updates)[0])
-    for model in job.models(data):
+    for model in job.models(data, {}):
         reviews = "--gin.REPLAY_TASK_NAME='d0'" in job.training(data, model).command
         assert reviews == (model.interval is not None), model.name
 
@@ -224,7 +224,7 @@ def test_changed_spans_are_weighed_in_updates_and_not_in_the_initial_model(tmp_p
     for weight in (1.0, 3.0):
         updates = Updates(out=str(tmp_path), months=2, changed_span_weight=weight)
         data = Data(updates, job._snapshots(updates))
-        initial, update, *_ = [job._macros(data, model) for model in job.models(data)]
+        initial, update, *_ = [job._macros(data, model) for model in job.models(data, {})]
         assert "CHANGED_SPAN_WEIGHT" not in initial
         assert update.get("CHANGED_SPAN_WEIGHT", 1.0) == weight
     with pytest.raises(UserError, match="--changed-span-weight is 0"):
@@ -414,7 +414,7 @@ def test_a_class_without_facts_to_tune_on_is_left_out_of_light_tuning(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"subject,relation,object{facts}")
     with pytest.warns(UserWarning, match="no changed facts of 20200501-20200601 to tune") as told:
-        trainings = extra_evaluations.wanted(data, job.models(data))
+        trainings = extra_evaluations.wanted(data, job.models(data, {}))
     assert len(told) == 1
     name = interval.name
     names = [f"initial, tuned: {name}_unchanged", f"{name} lora, tuned: unchanged"]
@@ -452,6 +452,59 @@ def test_text_without_facts_is_updated_and_measured(one_device_each, tmp_path, c
     assert cells["changed_spans"]["value"] < 1 and cells["new"]["initial"] > 0
     (matrix,) = made["matrices"].values()
     assert all(cell["value"] > 1 for row in matrix.values() for cell in row.values())
+
+
+@pytest.mark.slow
+def test_a_month_without_new_text_trains_no_model_and_the_next_one_goes_on(
+    one_device_each, tmp_path, capsys
+):
+    months = {f"2020-0{i + 1}-01": town for i, town in enumerate((1, 2, 2, 3, 3))}
+    documents = [
+        {"id": f"{page}", "date": date, "title": f"Page {page}", "text": text}
+        for date, month in months.items()
+        for page in range(40)
+        for text in [f"Page {page} has town {page + 100 * month}.\nIt is near lake {page}."]
+    ]
+    documents[-1]["text"] += "\nThere is a mill."
+    towns = {1: ("", "2020-02-01"), 2: ("2020-02-01", "2020-04-01"), 3: ("2020-04-01", "")}
+    facts = [
+        dict(zip(columns, (f"Page {page}", kind, f"{kind} {number}", *days), strict=True))
+        for columns in [("subject", "relation", "object", "valid_from", "valid_to")]
+        for page in range(40)
+        for kind, number, days in [
+            ("lake", page, ("", "")),
+            *(("town", page + 100 * n, days) for n, days in towns.items()),
+        ]
+    ]
+    write_jsonl(tmp_path / "documents.jsonl", documents)
+    write_jsonl(tmp_path / "facts.jsonl", facts)
+    places = [f"--{name}={tmp_path / name}.jsonl" for name in ("documents", "facts")]
+    places += ["--complete", f"--out={tmp_path / 'snapshots'}"]
+    assert ckl.main(["data", "snapshots", *places]) == 0
+    out = tmp_path / "study"
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff,full", "--jobs=1"]
+    argv += ["--gin.gpt2.GPT2Config.vocab_size=400", "--unchanged-fraction=1", "--relation-cap=1"]
+    argv += ["--subject-cap=1", "--proper-nouns=20", "--snapshots"]
+    argv += [f"{tmp_path / 'snapshots'}/2020{month:02}01" for month in range(1, 5)]
+    assert ckl.main([*argv[:-2], "--promote-if=changed < 1e6"]) == 0
+    capsys.readouterr()
+    assert ckl.main([*argv[:-1], "--promote-if=changed < 1e6"]) == 3
+    assert "changed is of 0 items" in capsys.readouterr().out
+    assert ckl.main([*argv[:-1], "--promote-if=unchanged < 1e6"]) == 3
+    said = capsys.readouterr().out
+    empty, last = "20200201-20200301", "20200301-20200401"
+    assert f"Diff has not enough evidence to ship: {study_data.TOO_SHORT}" in said
+    assert f"Full after {empty} may ship" in said  # all of the snapshot is text to train on
+    assert ckl.main(argv) == 0
+    assert f"{empty}  {study_data.TOO_SHORT}" in capsys.readouterr().out
+    diff = json.loads((out / last / "vanilla" / "summary.json").read_text())
+    assert diff["base_checkpoint"] == str(out / "20200101-20200201" / "vanilla")
+    matrix = json.loads((out / "tables.json").read_text())["matrices"]["vanilla"]
+    assert empty not in matrix and matrix[last][last]["value"] > 1
+    assert ckl.main([*argv, f"{tmp_path / 'snapshots'}/20200501"]) == 0  # of one page
+    said = capsys.readouterr().out
+    assert "20200401-20200501  1 article, " in said
+    assert f"20200401-20200501  {study_data.TOO_SHORT}: without vanilla" in said
 
 
 @pytest.mark.slow

@@ -136,8 +136,12 @@ def too_few(condition: Gate, facts: Mapping[str, int]) -> dict[str, Any]:
     facts["avg"] = min(facts[name] for name in _AVERAGED)
     # Parts of a class ("updated") are counted once models have been evaluated on them.
     known = {name: facts.get(name, condition.min_items) for name in NAMES}
-    if not (reasons := condition.too_few(known)):
-        return {}
+    reasons = condition.too_few(known)
+    return _not_enough(condition, reasons) if reasons else {}
+
+
+def _not_enough(condition: Gate, reasons: Sequence[str]) -> dict[str, Any]:
+    """The verdict of `Gate.judge` where there are no scores."""
     return {"verdict": gate.TOO_FEW, "condition": condition.text, "reasons": reasons, "scores": {}}
 
 
@@ -173,29 +177,35 @@ def compare_runs(
 
 
 def compare_study(
-    root: str | Path, condition: Gate, methods: tuple[str, ...] = ()
+    root: str | Path,
+    condition: Gate,
+    methods: tuple[str, ...] = (),
+    untrained: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
     """The verdict on each method's newest model against its previous one, on the newest interval.
 
     Args:
       condition: of `parse`.
       methods: which; () is all.
+      untrained: {method: why it has no model of the newest interval}, which is not enough evidence.
 
     Raises:
-      UserError: a method has no model of the newest interval.
+      UserError: another method has no model of the newest interval.
     """
     study = results.load(root)
     newest = study.intervals[-1]
     verdicts = []
     for method in methods or study.methods:
-        model = study.models.get(method, {}).get(newest)
-        last = study.before(model) if model else None
-        if last is None:
-            raise UserError(
-                f"{root} has not both the model of {method!r} after {newest} and the one before "
-                "it; start `ckl temporalwiki` again."
-            )
         label = results.method_label(method)
+        if why := (untrained or {}).get(method):
+            verdicts.append(Verdict(label, "", newest, _not_enough(condition, [why])))
+            continue
+        model = study.models.get(method, {}).get(newest)
+        if model is None:
+            raise UserError(
+                f"{root} has no model of {method!r} after {newest}; start `ckl temporalwiki` again."
+            )
+        last = study.before(model)
         before = f"{label} after {last.interval}" if last.interval else "Initial"
         names = (f"{label} after {newest}", before)
         verdicts.append(judge(condition, model.losses, last.losses, newest, names))

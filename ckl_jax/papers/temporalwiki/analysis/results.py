@@ -83,10 +83,12 @@ class Study:
         """What misalignment in time is measured on."""
         return "changed facts" if self.has_facts else "changed spans"
 
-    def before(self, model: Model) -> Model | None:
+    def before(self, model: Model) -> Model:
         """The model from which `model` was trained: its method's previous one, or Initial."""
-        i = self.intervals.index(model.interval)
-        return self.models[model.method].get(self.intervals[i - 1]) if i else self.initial
+        after = self.models[model.method]
+        earlier = self.intervals[: self.intervals.index(model.interval)]
+        # Text of an interval may have been too little to train on.
+        return next((after[i] for i in reversed(earlier) if i in after), self.initial)
 
     def label(self, interval: str) -> str:
         """The interval by month and day as in the paper, or by year and month over years."""

@@ -168,5 +168,5 @@ def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
     page = write_report(root).read_text()
     path.unlink()
     assert verdicts[0].sentence() in page and "of whole intervals" in page
-    with pytest.raises(UserError, match="has not both the model of 'full' after"):
+    with pytest.raises(UserError, match="has no model of 'full' after"):
         promotion.compare_study(root, promotion.parse("changed < 1"), ("full",))
