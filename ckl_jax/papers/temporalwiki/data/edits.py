@@ -30,6 +30,7 @@ _WORD = re.compile(
     r"\d\w*(?:['’.,]\w+)*(?: ?(?:[%‰€$£¥₹]|per ?cent\b))?"
     r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
 )
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PERCENT = re.compile("per ?cent$")
 _NUMBERS = frozenset(NUMBER_WORDS).union(
     "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty "
@@ -134,7 +135,8 @@ def says_something_new(edit: Edit) -> bool:
 
 
 def _lower(words) -> list[str]:
-    plain = (word.lower().replace("’", "'").replace("−", "-").replace(" ", "") for word in words)
+    words = (_THOUSANDS.sub("", word).lower().replace("’", "'") for word in words)
+    plain = (word.replace("−", "-").replace(" ", "") for word in words)
     return [_PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s") for word in plain]
 
 

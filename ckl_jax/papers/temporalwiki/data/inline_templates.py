@@ -77,6 +77,7 @@ _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
+_MONTH_NUMBERS = {name[:3].lower(): number for number, name in enumerate(_MONTHS, 1)}
 
 Unnamed = Sequence[str]
 Named = Mapping[str, str]
@@ -258,7 +259,8 @@ def _val(unnamed: Unnamed, named: Named) -> str:
         case _:
             return ""
     if named.get("e"):
-        text = f"{text if len(unnamed) == 1 else f'({text})'}×10^{named['e']}"
+        single = len(unnamed) == 1 or unnamed[1].startswith("(")
+        text = f"{text if single else f'({text})'}×10^{named['e']}"
     unit, per = (named.get(name) or named.get(f"{name}l") or "" for name in ("u", "up"))
     unit += f"/{per}" if per else ""
     end = named.get("s") or named.get("end", "")
@@ -324,8 +326,7 @@ def _date(unnamed: Unnamed, named: Named) -> str:
     if not unnamed or not unnamed[0].isdigit():
         return unnamed[0] if unnamed else ""
     year, month, day = [*unnamed[:3], "", ""][:3]
-    if month in _MONTHS:
-        month = str(_MONTHS.index(month) + 1)
+    month = str(_MONTH_NUMBERS.get(month[:3].lower(), month))
     if not (month.isdigit() and 1 <= int(month) <= 12):
         return year
     name = _MONTHS[int(month) - 1]

@@ -39,7 +39,7 @@ _SWITCHES = re.compile(r"__[A-Z]+__")
 # `re` looks for a literal beginning first, which is much faster. So only names of tags are without
 # case, not their "<", and headings begin with the end of the line before.
 _EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
-_EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
+_EMPTY_BRACKETS = re.compile(r"(?: |(?<!\w))\([ ,;:/–-]*\)|\([ ,;:/–-]+\)| ?\[ *\]")  # not main()
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
 _WHOLE = re.compile(rf"(?<=\d){PLUS}")
