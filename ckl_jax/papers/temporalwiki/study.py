@@ -15,6 +15,7 @@ from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.gate import Gate
 from ckl_jax.data.process_pool import Progress, no_progress
+from ckl_jax.data.text.sentences import sentence_splitter
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.temporalwiki import extra_evaluations
 from ckl_jax.papers.temporalwiki.analysis import promotion
@@ -24,6 +25,7 @@ from ckl_jax.papers.temporalwiki.data import snapshots as dumps
 from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
 from ckl_jax.papers.temporalwiki.data.page_map import check_page_map
 from ckl_jax.papers.temporalwiki.data.snapshots import Snapshot
+from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
 from ckl_jax.papers.temporalwiki.settings import METHODS, Model, Updates
 from ckl_jax.papers.temporalwiki.study_data import FIRST, TOO_SHORT, Data, Drawn, deleted
 from ckl_jax.train import studies
@@ -144,6 +146,8 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     studies.refuse_own(updates.bindings, own)
     if updates.snapshots:
         dumps.check_series(snapshots)
+    for needed in (Extractor, sentence_splitter):  # of the extra `data`
+        needed()
     if updates.templates:
         read_table(updates.templates)
     if updates.page_map:

@@ -109,6 +109,12 @@ def test_a_method_may_be_a_bundled_one_at_another_rate(tmp_path, monkeypatch):
     assert settings["drawn"]["lora_faster"] == settings["drawn"]["lora"]
 
 
+@pytest.mark.parametrize("package", ["mwparserfromhell.parser", "sentencex"])
+def test_a_package_of_the_extra_is_missed_first(refused, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert "pip install 'ckl-jax[data]'" in refused("--size=tiny")
+
+
 def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     places = [dumps / date for date in DATES]
     assert "There is one snapshot only" in refused("--snapshots", places[0])
