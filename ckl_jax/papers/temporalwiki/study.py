@@ -71,7 +71,7 @@ def run_study(
         if condition and (few := promotion.too_few(condition, data.newest_facts())):
             verdicts = [Verdict("", "", data.intervals[-1].name, few)]
             promotion.write_verdicts(verdicts, updates.root)
-            print("   Nothing is trained; without --promote-if it is.", flush=True)
+            print("   Nothing is trained for --promote-if.", flush=True)
             if (updates.root / "report.html").exists():  # of earlier intervals, with their verdict
                 write_report(updates.root)
             return verdicts

@@ -34,12 +34,12 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PERCENT = re.compile("per ?cent$")
 _NUMBERS = frozenset(NUMBER_WORDS).union(
     "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty "
-    "sixty seventy eighty ninety dozen trillion".split()
+    "sixty seventy eighty ninety dozen trillion dozens hundreds thousands millions billions".split()
 )
 _ORDINALS = frozenset(
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
     "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth thirtieth "
-    "fortieth fiftieth hundredth last".split()
+    "fortieth fiftieth hundredth last half quarter".split()
 )
 _MONEY = frozenset(
     "dollar dollars euro euros pound pounds yen franc francs rupee rupees pence cents "

@@ -40,6 +40,7 @@ _NUMBER = re.compile(
 )
 PLUS = "\u2064"  # invisible, before a fraction: what comes before it may be a whole number
 POWER = "\u2063"  # invisible, before an exponent, if what comes before it is a number
+_SUM = re.compile(r"\S\s*[-+−±×·/]\s*\S")  # a term of several parts
 _LONGEST = 40  # characters of a number
 _RANGES = {
     "-": "–",
@@ -280,7 +281,7 @@ def _height(unnamed: Unnamed, named: Named) -> str:
 
 def _fraction(unnamed: Unnamed, named: Named) -> str:
     """{{frac|2|1|3}}: "2 1/3"."""
-    match list(unnamed):
+    match [f"({value})" if _SUM.search(value) else value for value in unnamed]:
         case [below]:
             return f"{PLUS}1/{below}"
         case [above, below]:

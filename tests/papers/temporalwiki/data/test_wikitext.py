@@ -49,6 +49,7 @@ from tests.real_data import wikipedia_excerpt
         ("{{val|1.67|(51)|e=-27}}, {{dts|2001|Feb|3}}", "1.67(51)×10^-27, February 3, 2001"),
         ("'so.{{' \"}} {{No.|5}} f(), {{No.}} 6", "'so.'\" No. 5 f(), No. 6"),
         ("Full. {{cite book|title=X}}", "Full."),
+        ("384{{ndash}}{{BCE|link|322}}, {{sfrac|''n'' + 1|2}}", "384–322 BCE, (n + 1)/2"),
         ("See {{cite book|title=X}} for it. Full.", "Full."),
         ("{{convert|5|mi|10|chain|km}}, {{convert|5|km|mi|1}}", "5 miles 10 chains, 5 kilometres"),
         ("{{convert|50|ML|acre.ft}}, {{convert|5|kN|lbf}}", "50 megalitres, 5 kilonewtons"),
