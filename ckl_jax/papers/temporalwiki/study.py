@@ -7,6 +7,7 @@ is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,11 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
         "options": updates.options,  # for `ckl claims`
     }
     free = ("methods", "months", "unsorted", "beam")  # how dumps are read changes no text
-    return {"free": free, "replaced": replaced, "may_become": _may_become}
+    may_become = functools.partial(_may_become, updates.root)
+    return {"free": free, "replaced": replaced, "may_become": may_become}
 
 
-def _may_become(name: str, before: Any, now: Any) -> bool:
+def _may_become(root: Path, name: str, before: Any, now: Any) -> bool:
     """Whether a study may continue although a setting changed in this way."""
     if name == "options":  # which the other settings say again
         return True
@@ -112,8 +114,20 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
     defaults = {field.name: field.default for field in dataclasses.fields(Updates)}
     if before is None and name in defaults:  # of a folder from before there was any
         return now == ("paper" if name == "facts" else defaults[name])
-    # Months may be added behind those that were there.
-    return name == "snapshots" and before == now[: len(before)]
+    if name != "snapshots" or len(now) < len(before):  # months may be added behind the others
+        return False
+    # A dump that could not be read to its end may have been fetched again.
+    dates = [description.partition(":")[0] for description in before]
+    changed = [i for i, description in enumerate(before) if now[i] != description]
+    return all(
+        i and now[i].startswith(f"{dates[i]}: ") and not _is_built(root, *dates[i - 1 : i + 1])
+        for i in changed
+    )
+
+
+def _is_built(root: Path, old: str, new: str) -> bool:
+    """Whether an interval's data, of which the probes come last, are finished."""
+    return (root / "data" / f"{old}-{new}" / "probes" / "manifest.json").is_file()
 
 
 def _train(study: studies.Study, data: Data, drawn: Mapping[str, Drawn], tuned: bool) -> None:

@@ -152,7 +152,7 @@ class Data:
         # Deleted text is needed for the class of deleted facts, which the paper does not have.
         options = self._options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
-        made = self._diffset(plan)
+        made = self._diffset(plan, last=out)
         job = Job(
             old=interval.old.wikidata,
             new=interval.new.wikidata,
@@ -174,7 +174,7 @@ class Data:
     def _options(self, **more: Any) -> diffsets.Options:
         return diffsets.Options(**more, **{name: getattr(self.updates, name) for name in _OF_TEXT})
 
-    def _diffset(self, plan: diffsets.Plan) -> dict[str, Any]:
+    def _diffset(self, plan: diffsets.Plan, last: Path | None = None) -> dict[str, Any]:
         def make() -> dict[str, Any]:
             if self.updates.beam is None:
                 return diffsets.build(plan, self.workers, progress=self.progress)
@@ -182,7 +182,7 @@ class Data:
 
             return beam_diffsets.build(plan, self.updates.beam)
 
-        return _anew(plan.out, make)
+        return _anew(plan.out, make, last)
 
     def _probes(self, job: Job) -> dict[str, Any]:
         updates = self.updates
@@ -357,12 +357,18 @@ def _has_rows(path: Path) -> bool:
         return next(itertools.islice(csv.reader(f), 1, None), None) is not None
 
 
-def _anew(folder: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Builds a folder, again if it was begun with a file that has changed since."""
+def _anew(
+    folder: Path, make: Callable[[], dict[str, Any]], last: Path | None = None
+) -> dict[str, Any]:
+    """Builds a folder, again if it was begun with a file that has changed since.
+
+    Args:
+      last: the folder that is built before anything is trained; by default this one.
+    """
     try:
         return make()
     except ChangedFile as e:
-        if (folder / "manifest.json").exists():  # and may have been trained on
+        if ((last or folder) / "manifest.json").exists():  # and may have been trained on
             raise
         print(f"   {str(e).split(';')[0]}; it is begun anew", flush=True)
         shutil.rmtree(folder)

@@ -248,7 +248,7 @@ def test_options_of_dumps_reach_diffsets_and_probes(tmp_path, monkeypatch):
     monkeypatch.setattr(
         study_data.probes, "build", lambda job, *_, **ends: made.append((job, ends)) or 1 / 0
     )
-    monkeypatch.setattr(Data, "_diffset", lambda self, plan: {})
+    monkeypatch.setattr(Data, "_diffset", lambda self, plan, last=None: {})
 
     class Plan:
         new = type("new", (), {"wiki": "dewiki"})
@@ -293,8 +293,24 @@ def test_options_of_dumps_reach_diffsets_and_probes(tmp_path, monkeypatch):
         ("proper_nouns", 0, 5, True),
     ],
 )
-def test_folders_of_before_a_setting_had_its_default(name, before, now, may):
-    assert bool(job._may_become(name, before, now)) == may
+def test_folders_of_before_a_setting_had_its_default(tmp_path, name, before, now, may):
+    assert bool(job._may_become(tmp_path, name, before, now)) == may
+
+
+def test_a_dump_may_be_fetched_again_until_its_data_are_made(tmp_path):
+    before = ["20200501: a (5 bytes)", "20200601: b (5 bytes)", "20200701: c (5 bytes)"]
+    built = tmp_path / "data" / "20200501-20200601" / "probes"
+    built.mkdir(parents=True)
+    (built / "manifest.json").write_text("{}")
+    again = [*before[:2], "20200701: c (9 bytes)"]
+    assert job._may_become(tmp_path, "snapshots", before, [*again, "20200801: d (5 bytes)"])
+    for now in (
+        before[:2],
+        [*before[:2], "20200702: c (9 bytes)"],
+        [before[0], "20200601: b (9 bytes)", before[2]],
+        ["20200501: a (9 bytes)", *before[1:]],
+    ):
+        assert not job._may_become(tmp_path, "snapshots", before, now)
 
 
 def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
@@ -577,6 +593,7 @@ def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkey
     assert str(broken) in err.splitlines()[-1]
     assert (out / "data" / "20200501-20200601" / "diffset" / "manifest.json").is_file()
     shutil.copy(next(dumps.glob("wikidata-20200601*")), broken)
+    (out / "checkpoint_1").mkdir()  # as if there were models of earlier months
     assert ckl.main([*argv, *places, "--dry-run"]) == 0
     monkeypatch.setattr(job, "_train", lambda *_: None)  # what follows is tested elsewhere
     monkeypatch.setattr(report, "write_report", lambda root: root)
@@ -592,6 +609,7 @@ def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkey
     assert ckl.main([*argv, *(str(dumps / date) for date in DATES[:2])]) == 0
     for path in (clean / "probes").iterdir():
         assert path.read_bytes() == (out / "probes" / path.name).read_bytes()
+    (out / "checkpoint_1").rmdir()
     with open(broken, "ab") as f:
         f.write(b" ")
     argv[1] = f"--out={out}"
