@@ -170,10 +170,14 @@ def check_record(
             different = []
         if different:
             name = different[0]
+            then, now = before.get(name), settings[name]
+            if isinstance(then, list) and isinstance(now, list):  # which may be long
+                parts = [x for x in then if x not in now], [x for x in now if x not in then]
+                then, now = parts if any(parts) else (then, now)
             other = f"other {name}" if name.endswith("s") else f"another {name}"
             raise UserError(
-                f"{path.parent} holds a {what} with {other} ({before.get(name)!r}, not "
-                f"{settings[name]!r}); choose another --out or remove that folder."
+                f"{path.parent} holds a {what} with {other} ({then!r}, not {now!r}); "
+                f"choose another --out or remove that folder."
             )
     return settings
 

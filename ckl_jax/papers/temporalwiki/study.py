@@ -28,7 +28,7 @@ from ckl_jax.papers.temporalwiki.data.page_map import check_page_map
 from ckl_jax.papers.temporalwiki.data.snapshots import Snapshot
 from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
 from ckl_jax.papers.temporalwiki.settings import METHODS, Model, Updates
-from ckl_jax.papers.temporalwiki.study_data import FIRST, TOO_SHORT, Data, Drawn, deleted
+from ckl_jax.papers.temporalwiki.study_data import FIRST, TOO_SHORT, Data, Drawn
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.dump_files import write_dumps
@@ -72,7 +72,7 @@ def run_study(
         if condition and (few := promotion.too_few(condition, data.newest_facts())):
             verdicts = [Verdict("", "", data.intervals[-1].name, few)]
             promotion.write_verdicts(verdicts, updates.root)
-            print("   Nothing is trained for --promote-if.", flush=True)
+            print("   Nothing is trained: --promote-if lacks evidence.", flush=True)
             if (updates.root / "report.html").exists():  # of earlier intervals, with their verdict
                 write_report(updates.root)
             return verdicts
@@ -195,6 +195,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     _check_length(updates, settings)
     if updates.model:
         _vocabulary(updates, settings)  # refuses a model without one
+    Data(updates, snapshots).check_dumps(any(of.task == "whole" for of in drawn.values()))
     return snapshots, settings
 
 
@@ -261,9 +262,6 @@ def build(data: Data, settings: dict[str, Any]) -> None:
       UserError: nothing is left to measure.
     """
     updates = data.updates
-    for snapshot in data.snapshots:
-        if snapshot.was and not data.is_read(snapshot):
-            raise deleted(snapshot)
     for interval in data.intervals:
         data.build_interval(interval)
     first = data.whole_text(data.snapshots[0])

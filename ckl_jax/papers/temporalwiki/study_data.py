@@ -54,7 +54,7 @@ class Drawn:
     reviewed: float = 0.0  # old rows beside each new one
 
 
-def deleted(snapshot: Snapshot) -> UserError:
+def _deleted(snapshot: Snapshot) -> UserError:
     """The error for dumps that are needed and have been deleted."""
     return UserError(
         f"The dumps of {snapshot.date} have been deleted, but more of their text is needed; fetch "
@@ -94,6 +94,10 @@ class Data:
     def folder(self, interval: Interval, kind: str) -> Path:
         return self.root / "data" / interval.name / kind
 
+    def _rest(self, interval: Interval) -> Path:
+        """The file of what is in the new snapshot and not in the diffset."""
+        return self.folder(interval, "rest.jsonl")
+
     def fact_files(self) -> list[str]:
         """The probe files of all intervals that contain a fact."""
         # Of all intervals, also those after a model's own: they measure its misalignment in time.
@@ -118,19 +122,28 @@ class Data:
 
     # --- making them
 
-    def is_read(self, snapshot: Snapshot) -> bool:
-        """Whether everything has been made of a snapshot's dumps, so that they are not needed."""
-        mine = [i for i in self.intervals if snapshot in (i.old, i.new)]
-        made = [self.folder(i, kind) for i in mine for kind in ("diffset", "probes")]
-        # Where its text is not wanted, it is not there.
-        whole = self.root / "data" / snapshot.date
-        made += [whole] if snapshot == self.snapshots[0] or whole.exists() else []
-        return all((folder / "manifest.json").is_file() for folder in made)
+    def check_dumps(self, whole: bool) -> None:
+        """Raises `UserError` if dumps have been deleted before all was made of them.
+
+        Args:
+          whole: whether the later snapshots are trained on whole.
+        """
+        for snapshot in self.snapshots:
+            mine = [i for i in self.intervals if snapshot in (i.old, i.new)]
+            needed = [self.folder(i, kind) for i in mine for kind in ("diffset", "probes")]
+            texts = self.updates.proper_nouns and not all(
+                self._rest(i).exists() for i in mine if i.new == snapshot
+            )
+            text = self.root / "data" / snapshot.date
+            if whole or texts or text.exists() or snapshot == self.snapshots[0]:
+                needed.append(text)
+            if snapshot.was and not all((f / "manifest.json").is_file() for f in needed):
+                raise _deleted(snapshot)
 
     def build_interval(self, interval: Interval) -> None:
         """Builds the diffset and the probes of an interval, and prints their sizes."""
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
-        if interval.old.was or interval.new.was:  # `is_read`
+        if interval.old.was or interval.new.was:  # `check_dumps`
             facts, made = (read_json_object(folder / "manifest.json") for folder in (out, diffset))
         else:
             facts, made = self._build_interval(interval, diffset, out)
@@ -215,7 +228,7 @@ class Data:
         out = self.root / "data" / snapshot.date
         if snapshot.was:
             if not (out / "manifest.json").is_file():
-                raise deleted(snapshot)
+                raise _deleted(snapshot)
             made = read_json_object(out / "manifest.json")
         else:
             # The released function compares; of a whole snapshot there is nothing to compare.
@@ -336,7 +349,7 @@ class Data:
     def make_word_rows(self, vocabulary: Any, length: int) -> None:
         """Makes cached tasks of the new text of intervals and of the rest of their snapshots."""
         for interval in self.intervals:
-            rest = self.folder(interval, "rest.jsonl")
+            rest = self._rest(interval)
             # Written atomically: a file that is there is complete.
             if not rest.exists():
                 whole, diffset = self.whole_text(interval.new), self.folder(interval, "diffset")

@@ -188,6 +188,13 @@ def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
     shutil.copy(next(dumps.glob("wikidata-20200501*")), folder)
     with pytest.raises(UserError, match=r"has 2 \(wikidata-20200501.* Wikidata dumps; give"):
         snapshots.find(folder)
+    for date in DATES:
+        (tmp_path / "dated" / date).mkdir(parents=True)
+        for path in dumps.glob(f"*{date}*"):
+            shutil.copy(path, tmp_path / "dated" / date)
+    places = [str(tmp_path / "dated")], [str(dumps)]
+    in_folders, in_one = ([s.date for s in snapshots.find_all(place)] for place in places)
+    assert in_folders == in_one == list(DATES)
     other = tmp_path / "20200701"
     other.mkdir()
     text = next(dumps.glob("simwiki-20200701*multistream.xml.bz2")).read_bytes()
@@ -322,6 +329,25 @@ def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
     assert len(whole) == len(old) + len(new) and len(new) > 10
     assert whole.row(0) == old.row(0) and whole.row(len(old)) == new.row(0)
     assert whole.meta["vocabulary_digest"] == made.digest
+
+
+@pytest.mark.filterwarnings("ignore:.*(Light tuning has|The caps leave)")
+def test_what_needs_deleted_dumps_is_refused_before_it_is_recorded(dumps, tmp_path, capsys):
+    """A refused figure must not keep the others from being drawn."""
+    folder, out = tmp_path / "dumps", tmp_path / "out"
+    shutil.copytree(dumps, folder)
+    argv = [f"--out={out}", "--size=tiny", "--methods=diff", "--unchanged-fraction=1"]
+    argv += ["--snapshots", *(str(folder / date) for date in DATES)]
+    table = ["experiment", "temporalwiki/table2", *argv]
+    assert ckl.main(table) == 0
+    for path in folder.glob("*20200601*"):
+        path.unlink()
+    record = (out / job.RECORD).read_bytes()
+    capsys.readouterr()
+    assert ckl.main(["experiment", "temporalwiki/figure2", *argv]) == 2
+    assert "The dumps of 20200601 have been deleted" in capsys.readouterr().err
+    assert (out / job.RECORD).read_bytes() == record
+    assert ckl.main(table) == 0
 
 
 def test_whole_text_of_deleted_dumps_is_asked_for(tmp_path):

@@ -110,6 +110,8 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
             wrong = f"the template {name!r} was there before"
         elif not _PATTERN.fullmatch(pattern):
             wrong = "a brace or bracket of the pattern is not closed, or nested"
+        elif "0" in (name for field in _FIELD.findall(pattern) for name in field.split("|")):
+            wrong = "the first parameter is {1}, not {0}"
         if wrong:
             raise UserError(f"{os.fspath(path)}, line {number}: {wrong}.")
         table[name] = pattern.replace("\\n", "\n")
@@ -196,7 +198,7 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
         i += 2
     if _HIDES_INPUT.match(named.get("disp", "")):
         return ""
-    if i >= len(unnamed) or not _is_number(words[0]) or unnamed[i] in _RANGES:
+    if i >= len(unnamed) or not _is_number(words[0]) or unnamed[i] in {*_RANGES, ""}:
         return ""
     if named.get("abbr") == "values":  # the unit is written behind the template
         return "".join(words)
@@ -234,12 +236,13 @@ def _measure(value: str, unit: str, named: Named) -> str:
     adjective = named.get("adj") in ("on", "mid") or named.get("sing") == "on"
     if adjective and named.get("abbr") != "on":
         return f"{value}-{one.replace(' ', '-')}{named.get('mid', '')}"
+    name = one if value == "1" and not _MANY.fullmatch(unit) else many  # 1 million acres
     if named.get("pre"):
-        return f"{value} {named['pre']} {one if value == '1' else many}"
+        return f"{value} {named['pre']} {name}"
     if named.get("abbr") in ("on", "in", "~") or symbol.startswith("°"):
         blank = "" if symbol.startswith(("/", "°")) else " "
         return f"{value}{blank or ' ' * symbol.startswith('°')}{symbol}"
-    return f"{value} {one if value == '1' else many}"
+    return f"{value} {name}"
 
 
 def _val(unnamed: Unnamed, named: Named) -> str:
@@ -294,7 +297,7 @@ def _fraction(unnamed: Unnamed, named: Named) -> str:
 def _currency(unnamed: Unnamed, named: Named) -> str:
     """{{currency|9 million|GBP}}: "£9 million"."""
     amount = unnamed[0] if unnamed else named.get("amount", "")
-    code = unnamed[1] if len(unnamed) > 1 else named.get("type", "")
+    code = unnamed[1] if len(unnamed) > 1 else named.get("code") or named.get("type", "")
     symbol = _CURRENCIES.get(code.lower())
     return f"{symbol}{amount}" if symbol and amount else ""
 
@@ -353,6 +356,13 @@ def _as_of(unnamed: Unnamed, named: Named) -> str:
     return f"{before if named.get('lc') else before.capitalize()} {when}{named.get('post', '')}"
 
 
+def _hours(unnamed: Unnamed, named: Named) -> str:
+    """{{hms|5|6|7}}: "5h 6m 7s"; but {{HMS|Hood}}: "HMS Hood"."""
+    if unnamed and _is_number(unnamed[0]):
+        return " ".join(f"{value}{unit}" for value, unit in zip(unnamed, "hms", strict=False))
+    return f"HMS {unnamed[0]}" if unnamed else ""
+
+
 _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     **dict.fromkeys(("convert", "conv", "convert/2"), _convert),
     "cvt": functools.partial(_convert, abbreviated=True),
@@ -364,6 +374,7 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "inrconvert": functools.partial(_lakhs, "₹"),
     "jpyconvert": functools.partial(_lakhs, "¥"),
     "music": _music,
+    "hms": _hours,
     **dict.fromkeys(("ill", "interlanguage link"), _interlanguage),
     **dict.fromkeys(("as of", "asof"), _as_of),
     **dict.fromkeys(

@@ -85,7 +85,8 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
     """Finds snapshots, or recalls those whose dumps have been deleted since.
 
     Args:
-      places: as for `find`; or one folder, for all dates of which it holds both dumps.
+      paths: as for `find`; or one folder, for all dates of which it holds both dumps, or a folder
+        with both.
       known: descriptions of snapshots, of `Snapshot.describe`.
 
     Raises:
@@ -93,10 +94,13 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
     """
     if len(paths) != 1 or not os.path.isdir(paths[0]):
         return [_find_or_recall(place, known) for place in paths]
-    dates = {date_of(path) for path in Path(paths[0]).iterdir() if path.is_file()}
+    inside = list(Path(paths[0]).iterdir())
+    dates = {date_of(path) for path in inside if path.is_file()}
     dates |= {text.partition(":")[0] for text in known}
+    folders = {path.name for path in inside if path.is_dir() and _DATE.fullmatch(path.name)}
+    dates -= {"".join(filter(None, _DATE.fullmatch(name).groups())) for name in folders}
     snapshots = []
-    for date in sorted(filter(None, dates)):
+    for date in sorted(filter(None, dates | folders)):
         with contextlib.suppress(UserError):  # one of a new date's dumps may be missing yet
             snapshots.append(_find_or_recall(Path(paths[0]) / date, known))
     return snapshots

@@ -49,6 +49,8 @@ from tests.real_data import wikipedia_excerpt
         ("{{val|1.67|(51)|e=-27}}, {{dts|2001|Feb|3}}", "1.67(51)×10^-27, February 3, 2001"),
         ("'so.{{' \"}} {{No.|5}} f(), {{No.}} 6", "'so.'\" No. 5 f(), No. 6"),
         ("Full. {{cite book|title=X}}", "Full."),
+        ("{{currency|amount=1000|code=GBP}}, {{convert|1|e6acre}}", "£1000, 1 million acres"),
+        ("{{hms|5|6|7}}, {{HMS|Hood}}. It has {{convert|100||m}} of it.", "5h 6m 7s, HMS Hood."),
         ("384{{ndash}}{{BCE|link|322}}, {{sfrac|''n'' + 1|2}}", "384–322 BCE, (n + 1)/2"),
         ("See {{cite book|title=X}} for it. Full.", "Full."),
         ("{{convert|5|mi|10|chain|km}}, {{convert|5|km|mi|1}}", "5 miles 10 chains, 5 kilometres"),
@@ -155,6 +157,7 @@ def test_a_table_of_the_users(tmp_path):
         ("a = {1", "a brace or bracket of the pattern is not closed"),
         ("a = [{1}[{2}]]", "is not closed, or nested"),
         ("MY town = {1}", "the template 'my town' was there before"),
+        ("a = {b|0}", "the first parameter is {1}, not {0}"),
     ]:
         path.write_text(f"my town = x\n{line}\n")
         with pytest.raises(
