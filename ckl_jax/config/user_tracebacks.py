@@ -21,6 +21,7 @@ _LIBRARIES = (
 )
 _IN_TEXT = re.compile(r'File "([^"\n]+)", line (\d+), in (\w+|<\w+>)')
 _ERROR = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
+_CALL = re.compile(r"(?:[\w<>]+\.)*(\w+)\(\) (?:missing|takes|got) ")
 _TENSORFLOW = re.compile(
     r"^(\s*\{\{[^}]*\}\}|\w+:: )+\s*(Error in user-defined function passed to \S+ transformation "
     r"with iterator: \S+ )?"
@@ -44,13 +45,30 @@ def report(error: BaseException) -> str | None:
     """The traceback of an error from the user's own frame on, and one sentence; or None."""
     where = place(error)
     if where is None:
-        return None
+        called = next(filter(None, map(_called, chain(error))), None)
+        return called and f"{called} failed: {described(error)}."
     shown = part = traceback.TracebackException.from_exception(error)
     while part is not None:
         own = (i for i, frame in enumerate(part.stack) if not _is_library(frame.filename))
         del part.stack[: next(own, 0)]
         part = part.__cause__ or part.__context__
     return f"{''.join(shown.format())}{where} failed: {described(error)}."
+
+
+def _called(error: BaseException) -> str | None:
+    """The user's function that was called with arguments that it does not take, or None.
+
+    Of such a call there is no frame of the function's own.
+    """
+    call = _CALL.match(str(error)) if isinstance(error, TypeError) else None
+    if call is None or error.__traceback__ is None:
+        return None
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    known = frame.f_locals.values()  # the function, or what has it as a method or as a field
+    methods = [inspect.getattr_static(value, call[1], None) for value in known]
+    fields = [field for value in known for field in getattr(value, "__dict__", {}).values()]
+    named = [f for f in (*known, *methods, *fields) if getattr(f, "__name__", "") == call[1]]
+    return next(iter(definitions(named)), None)
 
 
 def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:

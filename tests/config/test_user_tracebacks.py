@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import types
 
 import pytest
 
@@ -92,6 +93,24 @@ def test_the_command_line_ends_with_a_sentence_that_names_the_users_function(tmp
     assert f'  File "{path}", line 4, in <module>' in trace
     with pytest.raises(ZeroDivisionError):  # an error of ours goes on
         endings.run_command("t5x", functools.partial(eval, "1 / 0"))
+
+
+def test_a_function_that_does_not_take_what_it_is_given_is_named(tmp_path, capsys):
+    """Of such a call there is no frame of the user's."""
+    path, made = tmp_path / "mine.py", {}
+    own = "def loss(x):\n    return x\n\nclass Probe:\n    def loss(self):\n        return 1\n"
+    exec(compile(own, str(path), "exec"), made)
+    ours = "def plain(loss):\n    loss()\n\ndef held(by):\n    by.loss(1, 2)\n"
+    exec(compile(ours, user_tracebacks.__file__, "exec"), made)
+    for call, held, line in [
+        ("plain", made["loss"], 1),
+        ("held", types.SimpleNamespace(loss=made["loss"]), 1),
+        ("held", made["Probe"](), 5),
+    ]:
+        assert endings.run_command("t5x", functools.partial(made[call], held)) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"t5x: loss ({path}, line {line}) failed: TypeError: ")
+        assert "loss() " in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
