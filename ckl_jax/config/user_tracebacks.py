@@ -21,7 +21,7 @@ _LIBRARIES = (
 )
 _IN_TEXT = re.compile(r'File "([^"\n]+)", line (\d+), in (\w+|<\w+>)')
 _ERROR = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
-_CALL = re.compile(r"(?:[\w<>]+\.)*(\w+)\(\) (?:missing|takes|got) ")
+_CALL = re.compile(r"(?:[\w<>]+\.)*([\w<>]+)\(\) (?:missing|takes|got) ")
 _TENSORFLOW = re.compile(
     r"^(\s*\{\{[^}]*\}\}|\w+:: )+\s*(Error in user-defined function passed to \S+ transformation "
     r"with iterator: \S+ )?"
