@@ -64,11 +64,17 @@ def _called(error: BaseException) -> str | None:
     if call is None or error.__traceback__ is None:
         return None
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    known = frame.f_locals.values()  # the function, or what has it as a method or as a field
+    # The function, or what has it as a method or as a field: `self.method.init_opt_state`.
+    known = list(frame.f_locals.values())
+    known += _fields(known)
     methods = [inspect.getattr_static(value, call[1], None) for value in known]
-    fields = [field for value in known for field in getattr(value, "__dict__", {}).values()]
-    named = [f for f in (*known, *methods, *fields) if getattr(f, "__name__", "") == call[1]]
+    every = (*known, *methods, *_fields(known))
+    named = [f for f in every if getattr(f, "__name__", "") == call[1]]
     return next(iter(definitions(named)), None)
+
+
+def _fields(values: Iterable[Any]) -> list[Any]:
+    return [field for value in values for field in getattr(value, "__dict__", {}).values()]
 
 
 def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:
