@@ -10,7 +10,7 @@ import re
 import sysconfig
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def _called(error: BaseException) -> str | None:
 
 
 def _fields(values: Iterable[Any]) -> list[Any]:
-    return [field for value in values for field in getattr(value, "__dict__", {}).values()]
+    held = (x if isinstance(x, Mapping) else getattr(x, "__dict__", {}) for x in values)
+    return [field for fields in held for field in fields.values()]
 
 
 def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:

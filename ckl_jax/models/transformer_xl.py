@@ -87,7 +87,7 @@ class TransformerXLConfig(StackConfig):
     def tapped(self) -> tuple[str, int]:
         raise UserError(
             "the layers of a Transformer-XL read a memory of their own inputs, which a side "
-            "network does not have; choose vanilla, lora or recadam."
+            "network does not have; choose a method without one."
         )
 
     @property

@@ -101,11 +101,13 @@ def test_a_function_that_does_not_take_what_it_is_given_is_named(tmp_path, capsy
     own = "def loss(x):\n    return x\n\nclass Probe:\n    def loss(self):\n        return 1\n"
     exec(compile(own, str(path), "exec"), made)
     ours = "def plain(loss):\n    loss()\n\ndef held(by):\n    by.loss(1, 2)\n"
+    ours += "def of(by):\n    by.metrics['mine']()\n"
     exec(compile(ours, user_tracebacks.__file__, "exec"), made)
     for call, held, line in [
         ("plain", made["loss"], 1),
         ("held", types.SimpleNamespace(loss=made["loss"]), 1),
         ("held", made["Probe"](), 5),
+        ("of", types.SimpleNamespace(metrics={"mine": made["loss"]}), 1),
     ]:
         assert endings.run_command("t5x", functools.partial(made[call], held)) == 1
         said = capsys.readouterr().err

@@ -14,10 +14,9 @@ from ckl_jax.errors import UserError
 from ckl_jax.methods.ema import ema
 from ckl_jax.methods.ewc import ewc
 from ckl_jax.methods.lora import lora
-from ckl_jax.methods.lwf import lwf
+from ckl_jax.methods.lwf import Distillation, lwf, teacher_losses
 from ckl_jax.methods.method import Start, combine, vanilla
 from ckl_jax.methods.sparse import largest, sparse
-from ckl_jax.models.distillation import Distillation, teacher_losses
 from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
 from ckl_jax.train.prepare import BEFORE, Prepared, loss_of
 from ckl_jax.train.setup import make_optimizer

@@ -214,8 +214,11 @@ def read_probe(
         probe = dataclasses.replace(probe, file=str(Path(path).absolute()))
     said = f"The probe {probe.path(directory) if probe.file else probe.name}"
     items: dict[str, ProbeItem] = {}
-    for item in probe.read(probe, Path(directory)):
-        item = _checked(item, probe, probe.path(directory))
+    read = probe.read(probe, Path(directory))
+    if not isinstance(read, Iterable):
+        raise UserError(f"{said}: its reader returned {read!r}; let it yield ProbeItems.")
+    for item in read:
+        item = _checked(item, probe, said)
         if item.id in items:
             raise UserError(f"{said}: the item {item.id} occurs twice.")
         items[item.id] = item
@@ -224,11 +227,11 @@ def read_probe(
     return list(items.values())
 
 
-def _checked(item: Any, probe: Probe, path: Path) -> ProbeItem:
+def _checked(item: Any, probe: Probe, said: str) -> ProbeItem:
     """An item of any reader, of its probe and with its blank as `BLANK`."""
     if not isinstance(item, ProbeItem):
-        raise UserError(f"{path}: the reader of {probe.name!r} gave {item!r}, and no ProbeItem.")
-    where = f"{path}, item {item.id!r}"
+        raise UserError(f"{said}: the reader of {probe.name!r} gave {item!r}, and no ProbeItem.")
+    where = f"{said}, item {item.id!r}"
     for field in ("id", "input", "relation", "question", "date"):
         if not isinstance(getattr(item, field), str):
             raise UserError(f"{where}: its {field} is {getattr(item, field)!r}; give a text.")

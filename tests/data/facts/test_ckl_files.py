@@ -233,6 +233,12 @@ def test_what_a_reader_gives_is_checked(items, message):
         read_probe(probe)
 
 
+def test_a_reader_without_a_file_is_named():
+    for items, message in ((None, "returned None; let it yield"), ([ITEM] * 2, "1 occurs twice")):
+        with pytest.raises(UserError, match=f"The probe mayors.*{message}"):
+            read_probe(Probe(name="mayors", read=lambda probe, folder, items=items: items))
+
+
 def test_a_record_without_a_reader_is_named():
     with pytest.raises(UserError, match="'mayors' has no reader"):
         read_probe(Probe(name="mayors"))
