@@ -199,11 +199,12 @@ def make_llama(folder, dataset, shape, pieces):
     trained.train_from_iterator(
         texts(dataset), vocab_size=pieces, special_tokens=special, show_progress=False
     )
-    trained.tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+    tokenizer = tokenizers.Tokenizer.from_str(trained.to_str())
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single=f"{special[0]} $A", special_tokens=[(special[0], 0)]
     )
     PreTrainedTokenizerFast(
-        tokenizer_object=trained.tokenizer,
+        tokenizer_object=tokenizer,
         bos_token=special[0],
         eos_token=special[1],
         add_bos_token=True,
