@@ -9,6 +9,7 @@ is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,20 +115,17 @@ def _may_become(root: Path, name: str, before: Any, now: Any) -> bool:
     defaults = {field.name: field.default for field in dataclasses.fields(Updates)}
     if before is None and name in defaults:  # of a folder from before there was any
         return now == ("paper" if name == "facts" else defaults[name])
-    if name != "snapshots" or len(now) < len(before):  # months may be added behind the others
-        return False
-    # A dump that could not be read to its end may have been fetched again.
-    dates = [description.partition(":")[0] for description in before]
-    changed = [i for i, description in enumerate(before) if now[i] != description]
-    return all(
-        i and now[i].startswith(f"{dates[i]}: ") and not _is_built(root, *dates[i - 1 : i + 1])
-        for i in changed
-    )
+    # Months may be added behind the others. One whose dumps could not be read to their end may be
+    # fetched again, or left out.
+    return name == "snapshots" and _built(root, before) == now[: len(_built(root, before))]
 
 
-def _is_built(root: Path, old: str, new: str) -> bool:
-    """Whether an interval's data, of which the probes come last, are finished."""
-    return (root / "data" / f"{old}-{new}" / "probes" / "manifest.json").is_file()
+def _built(root: Path, snapshots: list[str]) -> list[str]:
+    """The snapshots of a record up to the last of which the data are finished."""
+    # Of an interval's data the probes come last.
+    names = ("-".join(text.partition(":")[0] for text in pair) for pair in pairwise(snapshots))
+    made = [(root / "data" / name / "probes" / "manifest.json").is_file() for name in names]
+    return snapshots[: [*made, False].index(False) + 1]
 
 
 def _train(study: studies.Study, data: Data, drawn: Mapping[str, Drawn], tuned: bool) -> None:
@@ -234,8 +232,8 @@ def _known(updates: Updates, method: str) -> list[str]:
 def _snapshots(updates: Updates) -> list[Snapshot]:
     if updates.snapshots:
         record = updates.root / RECORD
-        known = files.read_json_object(record).get("snapshots", ()) if record.is_file() else ()
-        return dumps.find_all(updates.snapshots, known)
+        known = files.read_json_object(record).get("snapshots", []) if record.is_file() else []
+        return dumps.find_all(updates.snapshots, _built(updates.root, known))
     # The simulated world's dumps are written later; their dates are known.
     dates = month_starts(updates.world(), updates.months)
     return [Snapshot(date.replace("-", ""), "", "") for date in dates]

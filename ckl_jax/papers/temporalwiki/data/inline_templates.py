@@ -175,6 +175,8 @@ def _fill(pattern: str, unnamed: Unnamed, named: Named) -> str:
 def _parameter(name: str, unnamed: Unnamed, named: Named) -> str:
     if name in named:
         return named[name]
+    if name == "*":
+        return "".join(unnamed)
     if not name.lstrip("-").isdigit():
         return ""
     place = int(name)
@@ -269,6 +271,16 @@ def _val(unnamed: Unnamed, named: Named) -> str:
     unit += f"/{per}" if per else ""
     end = named.get("s") or named.get("end", "")
     return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}{end}"
+
+
+def _plus_minus(unnamed: Unnamed, named: Named) -> str:
+    """{{±|0.3}}: "±0.3"; {{±|0.3|0.1}}: "+0.3−0.1"."""
+    match list(unnamed):
+        case [error]:
+            return f"±{error}"
+        case [above, below]:
+            return f"+{above.lstrip('+')}−{below.lstrip('-−')}"
+    return ""
 
 
 def _chem(unnamed: Unnamed, named: Named) -> str:
@@ -367,6 +379,7 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     **dict.fromkeys(("convert", "conv", "convert/2"), _convert),
     "cvt": functools.partial(_convert, abbreviated=True),
     "val": _val,
+    **dict.fromkeys(("±", "pm", "+-"), _plus_minus),
     "chem": _chem,
     "height": _height,
     **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),

@@ -79,6 +79,7 @@ _LEFT_TAG = re.compile(
     re.IGNORECASE,
 )
 
+_PLACES = frozenset("123456789")  # names of unnamed parameters
 _UNCLOSED = 50  # more than these in a section are not a slip
 _PAIRED_TAG = re.compile(r"<(?i:(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z])")
 
@@ -253,6 +254,9 @@ class Extractor:
                 named[value.lower()] = self._read(rest, ends).strip()
             else:
                 unnamed.append(value)
+        for place in sorted(n for n in named if n in _PLACES):  # {{frac|1|2=3}}
+            if int(place) <= len(unnamed) + 1:
+                unnamed[int(place) - 1 : int(place)] = [named[place]]
         return reader(unnamed, named) or _unread(name).replace(MAYBE_HOLE, HOLE)
 
     def _heading(self, token, rest: Iterator) -> str:

@@ -49,6 +49,13 @@ from tests.real_data import wikipedia_excerpt
         ("{{val|1.67|(51)|e=-27}}, {{dts|2001|Feb|3}}", "1.67(51)×10^-27, February 3, 2001"),
         ("'so.{{' \"}} {{No.|5}} f(), {{No.}} 6", "'so.'\" No. 5 f(), No. 6"),
         ("Full. {{cite book|title=X}}", "Full."),
+        (
+            "{{gaps|1|000|000|000|000}} {{gaps|lhs=N|6.02|(30)|e=23|u=m}}",
+            "1000000000000 N = 6.02(30)×10^23 m",
+        ),
+        ("{{audio|x.ogg|Aachen}} is old. {{audio|x.ogg}}", "Aachen is old."),
+        ("1.5{{±|0.3|0.1}} {{±|0.2}}, {{frac|1|2=3}}", "1.5+0.3−0.1 ±0.2, 1/3"),
+        ("{{font color|white|blue|Hi}} {{linktext|a|b|c|d|e}} {{nts|50|prefix=$}}", "Hi abcde $50"),
         ("{{currency|amount=1000|code=GBP}}, {{convert|1|e6acre}}", "£1000, 1 million acres"),
         ("{{hms|5|6|7}}, {{HMS|Hood}}. It has {{convert|100||m}} of it.", "5h 6m 7s, HMS Hood."),
         ("384{{ndash}}{{BCE|link|322}}, {{sfrac|''n'' + 1|2}}", "384–322 BCE, (n + 1)/2"),
