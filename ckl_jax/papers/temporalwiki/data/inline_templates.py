@@ -72,6 +72,7 @@ _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
 _INDIAN = {"": "", "k": "thousand", "l": "lakh", "c": "crore", "lc": "lakh crore"}
 _INDIAN |= {"m": "million", "b": "billion", "t": "trillion"}
 _ACCIDENTALS = {"flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮"}
+_CODE = re.compile("[A-Z]{2,3}")  # of a country
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 _HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
@@ -237,7 +238,9 @@ def _measure(value: str, unit: str, named: Named) -> str:
             one, many = one.replace(ours, theirs), many.replace(ours, theirs)
     adjective = named.get("adj") in ("on", "mid") or named.get("sing") == "on"
     if adjective and named.get("abbr") != "on":
-        return f"{value}-{one.replace(' ', '-')}{named.get('mid', '')}"
+        middle = named.get("mid", "")
+        blank = " " * middle[:1].isalnum()
+        return f"{value}-{one.replace(' ', '-')}{blank}{middle}"
     name = one if value == "1" and not _MANY.fullmatch(unit) else many  # 1 million acres
     if named.get("pre"):
         return f"{value} {named['pre']} {name}"
@@ -368,6 +371,12 @@ def _as_of(unnamed: Unnamed, named: Named) -> str:
     return f"{before if named.get('lc') else before.capitalize()} {when}{named.get('post', '')}"
 
 
+def _flag(unnamed: Unnamed, named: Named) -> str:
+    """{{flag|France}}: "France"; "" for {{flag|FRA}}, which shows the name too."""
+    name = named.get("name") or (unnamed[0] if unnamed else "")
+    return "" if _CODE.fullmatch(name) else name
+
+
 def _hours(unnamed: Unnamed, named: Named) -> str:
     """{{hms|5|6|7}}: "5h 6m 7s"; but {{HMS|Hood}}: "HMS Hood"."""
     if unnamed and _is_number(unnamed[0]):
@@ -388,6 +397,7 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "jpyconvert": functools.partial(_lakhs, "¥"),
     "music": _music,
     "hms": _hours,
+    **dict.fromkeys(("flag", "flagu", "flagcountry", "flaglist"), _flag),
     **dict.fromkeys(("ill", "interlanguage link"), _interlanguage),
     **dict.fromkeys(("as of", "asof"), _as_of),
     **dict.fromkeys(

@@ -12,6 +12,7 @@ time. The tokens are enough here; a test holds the result to that of the tree.
 
 import collections
 import html
+import itertools
 import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from types import MappingProxyType
@@ -79,7 +80,6 @@ _LEFT_TAG = re.compile(
     re.IGNORECASE,
 )
 
-_PLACES = frozenset("123456789")  # names of unnamed parameters
 _UNCLOSED = 50  # more than these in a section are not a slip
 _PAIRED_TAG = re.compile(r"<(?i:(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z])")
 
@@ -246,18 +246,20 @@ class Extractor:
             if self._end is not t.TemplateClose:
                 _skip(rest, t.TemplateOpen, (t.TemplateClose,))
             return "" if own == "" else _unread(name)
-        unnamed: list[str] = []
+        unnamed: dict[str, str] = {}  # by place, which may be named: {{frac|1|2=3}}
         named: dict[str, str] = {}
+        count = 0
         while self._end is t.TemplateParamSeparator:
             value = self._read(rest, (*ends, t.TemplateParamEquals)).strip()
             if self._end is t.TemplateParamEquals:
-                named[value.lower()] = self._read(rest, ends).strip()
+                of = unnamed if value.isdecimal() else named
+                of[value.lower()] = self._read(rest, ends).strip()
             else:
-                unnamed.append(value)
-        for place in sorted(n for n in named if n in _PLACES):  # {{frac|1|2=3}}
-            if int(place) <= len(unnamed) + 1:
-                unnamed[int(place) - 1 : int(place)] = [named[place]]
-        return reader(unnamed, named) or _unread(name).replace(MAYBE_HOLE, HOLE)
+                count += 1
+                unnamed[str(count)] = value
+        places = itertools.takewhile(unnamed.__contains__, map(str, itertools.count(1)))
+        text = reader([unnamed[place] for place in places], named)
+        return text or _unread(name).replace(MAYBE_HOLE, HOLE)
 
     def _heading(self, token, rest: Iterator) -> str:
         return _skip(rest, self._t.HeadingStart, (self._t.HeadingEnd,)) + "\n\n"

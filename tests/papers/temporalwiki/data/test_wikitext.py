@@ -53,6 +53,8 @@ from tests.real_data import wikipedia_excerpt
             "{{gaps|1|000|000|000|000}} {{gaps|lhs=N|6.02|(30)|e=23|u=m}}",
             "1000000000000 N = 6.02(30)×10^23 m",
         ),
+        ("{{chem|H|2=3|O}} {{frac|1=1|2=4}} {{convert|5|ft|adj=mid|high}}", "HO 1/4 5-foot high"),
+        ("{{flag|France}} won. {{flag|FRA}} lost.", "France won."),
         ("{{audio|x.ogg|Aachen}} is old. {{audio|x.ogg}}", "Aachen is old."),
         ("1.5{{±|0.3|0.1}} {{±|0.2}}, {{frac|1|2=3}}", "1.5+0.3−0.1 ±0.2, 1/3"),
         ("{{font color|white|blue|Hi}} {{linktext|a|b|c|d|e}} {{nts|50|prefix=$}}", "Hi abcde $50"),
