@@ -73,6 +73,12 @@ _INDIAN = {"": "", "k": "thousand", "l": "lakh", "c": "crore", "lc": "lakh crore
 _INDIAN |= {"m": "million", "b": "billion", "t": "trillion"}
 _ACCIDENTALS = {"flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮"}
 _CODE = re.compile("[A-Z]{2,3}")  # of a country
+# The named parameters of numbers, of which others may say more of the number than is read.
+_NAMED = {
+    "val": frozenset("u ul up upl e p s end fmt".split()),
+    "gaps": frozenset("lhs e u".split()),
+    "nts": frozenset("prefix suffix format".split()),
+}
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 _HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
@@ -146,6 +152,9 @@ def of_pattern(pattern: str) -> Callable[[Unnamed, Named], str]:
 @functools.lru_cache(maxsize=4096)
 def reader(name: str) -> Callable[[Unnamed, Named], str] | None:
     """The function from parameters to text of the template `name` (lower case), or None."""
+    if known := _NAMED.get(name):
+        read = _FUNCTIONS.get(name) or of_pattern(_PATTERNS[name])
+        return lambda unnamed, named: read(unnamed, named) if named.keys() <= known else ""
     if name in _FUNCTIONS:
         return _FUNCTIONS[name]
     for key in (name, f"{name.partition('-')[0]}-*", f"{name.partition('/')[0]}/*"):

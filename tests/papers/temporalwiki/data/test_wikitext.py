@@ -54,6 +54,10 @@ from tests.real_data import wikipedia_excerpt
             "1000000000000 N = 6.02(30)×10^23 m",
         ),
         ("{{chem|H|2=3|O}} {{frac|1=1|2=4}} {{convert|5|ft|adj=mid|high}}", "HO 1/4 5-foot high"),
+        (
+            "It is {{val|5|err=0.1}}. It is {{gaps|1|000|base=2}}. It is {{val|5|fmt=gaps}}.",
+            "It is 5.",
+        ),
         ("{{flag|France}} won. {{flag|FRA}} lost.", "France won."),
         ("{{audio|x.ogg|Aachen}} is old. {{audio|x.ogg}}", "Aachen is old."),
         ("1.5{{±|0.3|0.1}} {{±|0.2}}, {{frac|1|2=3}}", "1.5+0.3−0.1 ±0.2, 1/3"),
