@@ -135,7 +135,8 @@ def make_bert(folder, dataset, shape, pieces):
 
     trained = tokenizers.BertWordPieceTokenizer(lowercase=False)
     trained.train_from_iterator(texts(dataset), vocab_size=pieces, show_progress=False)
-    tokenizer = BertTokenizerFast(tokenizer_object=trained.tokenizer, do_lower_case=False)
+    pieces_of = tokenizers.Tokenizer.from_str(trained.to_str())
+    tokenizer = BertTokenizerFast(tokenizer_object=pieces_of, do_lower_case=False)
     tokenizer.save_pretrained(folder)
     width, layers, heads = SHAPES[shape]
     torch.manual_seed(0)
