@@ -16,6 +16,7 @@ from ckl_jax.errors import UserError
 
 SHIP, HOLD, TOO_FEW = "ship", "do not ship", "not enough evidence"
 EXIT_CODES = {SHIP: 0, HOLD: 1, TOO_FEW: 3}
+_LEAST = 2  # items of which there is an interval
 _AT = re.compile(r"^(.*?)\s+at\s+n\s*>=\s*(\d+)\s*$", re.DOTALL)
 
 
@@ -95,15 +96,14 @@ class Gate:
     def too_few(self, items: Mapping[str, int]) -> list[str]:
         """Why numbers of items by score are not enough; [] if they are."""
         have = {name: items.get(name, 0) for name in dict.fromkeys(self.condition.names())}
-        few = [
-            f"{name} is of {labels.count(n, 'item')}"
-            for name, n in have.items()
-            if n < self.min_items
-        ]
+        least = max(self.min_items, _LEAST)
+        few = [f"{name} is of {labels.count(n, 'item')}" for name, n in have.items() if n < least]
         if not few:
             return []
         more = [self.advice[name] for name, n in have.items() if not n and name in self.advice]
-        return [f"{', '.join(few)}; the condition asks for {self.min_items:,}", *more]
+        asked = any(n < self.min_items for n in have.values())
+        why = f"the condition asks for {self.min_items:,}" if asked else "an interval needs 2"
+        return [f"{', '.join(few)}; {why}", *more]
 
     def judge(self, scores: Mapping[str, Score]) -> dict[str, Any]:
         """The verdict: {verdict, condition, reasons, scores}."""

@@ -174,13 +174,15 @@ def check_record(
             if isinstance(then, list) and isinstance(now, list):  # which may be long
                 parts = [x for x in then if x not in now], [x for x in now if x not in then]
                 then, now = parts if any(parts) else (then, now)
-            other = f"with other {name}" if name.endswith("s") else f"with another {name}"
             if then == []:
-                other, then = f"without the {name} {now!r}", None
-            said = "" if then is None else f" ({then!r}, not {now!r})"
+                raise UserError(
+                    f"{path.parent} holds a {what} without the {name} {now!r}; leave them out, or "
+                    "choose another --out."
+                )
+            other = f"other {name}" if name.endswith("s") else f"another {name}"
             raise UserError(
-                f"{path.parent} holds a {what} {other}{said}; choose another --out or remove that "
-                "folder."
+                f"{path.parent} holds a {what} with {other} ({then!r}, not {now!r}); choose "
+                "another --out or remove that folder."
             )
     return settings
 

@@ -195,6 +195,8 @@ def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
     places = [str(tmp_path / "dated")], [str(dumps)]
     in_folders, in_one = ([s.date for s in snapshots.find_all(place)] for place in places)
     assert in_folders == in_one == list(DATES)
+    known = [snapshots.find(dumps / date).describe() for date in (DATES[0], DATES[2])]
+    assert [s.date for s in snapshots.find_all(places[1], known)] == [DATES[0], DATES[2]]
     other = tmp_path / "20200701"
     other.mkdir()
     text = next(dumps.glob("simwiki-20200701*multistream.xml.bz2")).read_bytes()

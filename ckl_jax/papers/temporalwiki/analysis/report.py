@@ -374,7 +374,7 @@ def overview(study: Study, three: Rows) -> list[str]:
         for m, after in study.models.items()
         if (missing := [study.label(i) for i in study.intervals if i not in after])
     ]
-    left_out = f" Not there yet: {'; '.join(unfinished)}." if unfinished else ""
+    left_out = f" Without a model: {'; '.join(unfinished)}." if unfinished else ""
     when = ", ".join(map(study.label, study.intervals))
     sentences = [f"{labels.count(len(study.intervals), 'update')} ({when}) by {names}.{left_out}"]
     if not study.has_facts:
@@ -392,6 +392,12 @@ def examples_of(facts: Section) -> str:
     return f"What probes ask, for example: {'; '.join(shown)}." if facts.rows else ""
 
 
+def _with_interval(x: Mapping[str, Any]) -> str:
+    """A perplexity, with its interval where there are facts enough for one."""
+    value, low, high = (rounded(x[end]) for end in ("value", "low", "high"))
+    return f"{value} ({low} to {high})" if x["low"] == x["low"] else value
+
+
 def _perplexities(three: Rows, interval: str, when: str) -> str:
     """Of changed and unchanged facts: before the updates, and after the best of each on both."""
     first, *updated = ({"of": row["method"], **row["intervals"][interval]} for row in three)
@@ -401,8 +407,7 @@ def _perplexities(three: Rows, interval: str, when: str) -> str:
 
     def describe(cells: Mapping[str, Any]) -> str:
         known = filter(None, map(cells.get, names))
-        spans = ((rounded(x[end]) for end in ("value", "low", "high")) for x in known)
-        return " and ".join(f"{value} ({low} to {high})" for value, low, high in spans)
+        return " and ".join(map(_with_interval, known))
 
     best = {
         n: min(filter(lambda x, n=n: x[n], updated), key=lambda x, n=n: x[n]["value"])

@@ -30,6 +30,8 @@ _BEFORE_SOUND = (
 )
 _SPOKEN = re.compile(rf"\b({_BEFORE_SOUND}) {SOUND}+")
 _SOUNDS = re.compile(rf" ?{SOUND}+(?= )|{SOUND}+")
+_LEADS_TO_SOUND = re.compile(rf"(?::|\b(?:{_BEFORE_SOUND}|also|named|called|locally|the|an?))\s*$")
+_SOUND_BRACKETS = re.compile(rf" ?\(([^()]*{SOUND}[^()]*)\)")
 _ASIDE = re.compile(rf", pronounced(?: as| like)? {HOLE},")
 
 
@@ -43,6 +45,7 @@ class HoleFiller:
     def fill(self, paragraph: str) -> str:
         """The paragraph without holes, perhaps ""."""
         if SOUND in paragraph:
+            paragraph = _SOUND_BRACKETS.sub(_without_sounds, paragraph)
             paragraph = _ASIDE.sub("", _SPOKEN.sub(rf"\1 {HOLE}", paragraph))
             paragraph = _SOUNDS.sub("", paragraph)
         if HOLE not in paragraph and MAYBE_HOLE not in paragraph:
@@ -58,6 +61,25 @@ class HoleFiller:
         kept = [sentence for sentence in sentences if not _HAS.search(sentence)]
         self._counts["sentences dropped"] += len(sentences) - len(kept)
         return " ".join(kept)
+
+
+def _without_sounds(phrase: re.Match) -> str:
+    """A bracket without sounds, and without what only leads to one: "French:", "also"."""
+    parts = [
+        ",".join(piece for piece in map(_without_sound, part.split(",")) if piece)
+        for part in phrase[1].split(";")
+    ]
+    kept = ";".join(part for part in parts if part.strip()).strip()
+    return f" ({kept})" if kept else ""
+
+
+def _without_sound(piece: str) -> str:
+    """The part of a bracket before a sound at its end; all of one without a sound."""
+    if SOUND not in piece:
+        return piece
+    before, _, after = piece.partition(SOUND)
+    is_word = before.strip() and not _LEADS_TO_SOUND.search(before)
+    return before.rstrip() if is_word and not after.strip(f"{SOUND} ") else ""
 
 
 def _rest_of_brackets(phrase: re.Match) -> str:

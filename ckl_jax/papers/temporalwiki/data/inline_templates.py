@@ -72,6 +72,7 @@ _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
 _INDIAN = {"": "", "k": "thousand", "l": "lakh", "c": "crore", "lc": "lakh crore"}
 _INDIAN |= {"m": "million", "b": "billion", "t": "trillion"}
 _ACCIDENTALS = {"flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮"}
+_LISTEN = ("listen", "pronunciation", "pronounced", "audio", "help", "info")  # not the text's
 _CODE = re.compile("[A-Z]{2,3}")  # of a country
 # The named parameters of numbers, of which others may say more of the number than is read.
 _NAMED = {
@@ -386,6 +387,17 @@ def _flag(unnamed: Unnamed, named: Named) -> str:
     return "" if _CODE.fullmatch(name) else name
 
 
+def _label(unnamed: Unnamed, named: Named) -> str:
+    """{{audio|De-Aachen.ogg|Aachen}}: "Aachen"; "" for {{audio|De-Aachen.ogg|listen}}."""
+    label = unnamed[1] if len(unnamed) > 1 else ""
+    return "" if label.lower() in _LISTEN else label
+
+
+def _ipa(unnamed: Unnamed, named: Named) -> str:
+    """{{IPA|pa}}: "pa"; "" for {{IPA|fr|pa}}, which says how a word is pronounced."""
+    return unnamed[0] if len(unnamed) == 1 else ""
+
+
 def _hours(unnamed: Unnamed, named: Named) -> str:
     """{{hms|5|6|7}}: "5h 6m 7s"; but {{HMS|Hood}}: "HMS Hood"."""
     if unnamed and _is_number(unnamed[0]):
@@ -406,6 +418,8 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "jpyconvert": functools.partial(_lakhs, "¥"),
     "music": _music,
     "hms": _hours,
+    "audio": _label,
+    "ipa": _ipa,
     **dict.fromkeys(("flag", "flagu", "flagcountry", "flaglist"), _flag),
     **dict.fromkeys(("ill", "interlanguage link"), _interlanguage),
     **dict.fromkeys(("as of", "asof"), _as_of),

@@ -87,22 +87,27 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
     Args:
       paths: as for `find`; or one folder, for all dates of which it holds both dumps, or a folder
         with both.
-      known: descriptions of snapshots, of `Snapshot.describe`.
+      known: descriptions of snapshots, of `Snapshot.describe`; a folder's dates between them are
+        passed over.
 
     Raises:
       UserError: as `find`, of a snapshot that is not known.
     """
     if len(paths) != 1 or not os.path.isdir(paths[0]):
         return [_find_or_recall(place, known) for place in paths]
-    inside = list(Path(paths[0]).iterdir())
-    dates = {date_of(path) for path in inside if path.is_file()}
-    dates |= {text.partition(":")[0] for text in known}
-    folders = {path.name for path in inside if path.is_dir() and _DATE.fullmatch(path.name)}
-    dates -= {"".join(filter(None, _DATE.fullmatch(name).groups())) for name in folders}
+    finished = [text.partition(":")[0] for text in known]
+    names = dict.fromkeys(finished)  # {date: the name of its folder, if it has one}
+    for path in Path(paths[0]).iterdir():
+        if path.is_file():
+            names.setdefault(date_of(path))
+        elif match := _DATE.fullmatch(path.name):
+            names["".join(filter(None, match.groups()))] = path.name
     snapshots = []
-    for date in sorted(filter(None, dates | folders)):
+    for date in sorted(filter(None, names)):
+        if finished and date < finished[-1] and date not in finished:  # comes too late
+            continue
         with contextlib.suppress(UserError):  # one of a new date's dumps may be missing yet
-            snapshots.append(_find_or_recall(Path(paths[0]) / date, known))
+            snapshots.append(_find_or_recall(Path(paths[0]) / (names[date] or date), known))
     return snapshots
 
 
@@ -138,9 +143,8 @@ def _one(path: str | os.PathLike, kind: str, files: list[Path]) -> Path:
 def check_series(snapshots: Sequence[Snapshot]) -> None:
     """Raises `UserError` unless snapshots are in order and of one wiki."""
     if len(snapshots) < 2:
-        raise UserError(
-            "There is one snapshot only; give two or more, in the order of their dates."
-        )
+        there = "is one snapshot only" if snapshots else "are no snapshots"
+        raise UserError(f"There {there}; give two or more, in the order of their dates.")
     for old, new in itertools.pairwise(snapshots):
         _check_order(*(x for s in (old, new) for x in (s.wikipedia or s.was, s.date)))
         if old.was or new.was:

@@ -45,7 +45,7 @@ _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
 _WHOLE = re.compile(rf"(?<=\d){PLUS}")
 _INDEX, _AFTER = "\u2062", "\u2061"  # invisible: before a subscript; after one, or after a power
-_POWER = re.compile(rf"(?<=\d){POWER}(?=[-−–+]?(?:[\d.]|[a-zA-Z](?:{_AFTER}|[-−–+\d])))")
+_POWER = re.compile(rf"(?<=\d){POWER}(?={PLUS}?[-−–+]?(?:[\d.]|[a-zA-Z](?:{_AFTER}|[-−–+\d])))")
 _BASE, _NEXT = re.compile(rf"(?<=\d){_AFTER}?{_INDEX}(?=\d)"), re.compile(rf"(?<=\d){_AFTER}(?=\d)")
 _SCRIPT_FRACTION = re.compile(rf"{POWER}(\d+){_AFTER}[/⁄]{_INDEX}(\d+){_AFTER}")
 _NOTE_NUMBER = re.compile(

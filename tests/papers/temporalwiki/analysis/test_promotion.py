@@ -106,6 +106,13 @@ def test_two_runs_are_compared_by_the_newest_facts(root, capsys):
         assert err.count("\n") == 1 and (sentence == "root" or sentence in err)
 
 
+def test_one_fact_has_no_interval():
+    score = promotion.Score(0.9, float("nan"), float("nan"), 1)
+    decided = promotion.parse("changed < 1 at n >= 1").judge({"changed": score})
+    assert decided["verdict"] == "not enough evidence"
+    assert decided["reasons"] == ["changed is of 1 item; an interval needs 2"]
+
+
 @pytest.mark.parametrize(
     ("condition", "reason"),
     [

@@ -263,7 +263,7 @@ def test_unfinished_and_later_models(tmp_path):
     (root / INTERVALS[1] / "lora" / "summary.json").unlink()
     study = results.load(root)
     assert list(study.models["lora"]) == [INTERVALS[0]]
-    assert "Not there yet: LoRA after 0901-1001" in write_report(root).read_text()
+    assert "Without a model: LoRA after 0901-1001" in write_report(root).read_text()
     asked = results.probes_of(root / "initial")
     assert asked == {f"{i}_{c}" for i in INTERVALS[:2] for c in ("unchanged", "changed")}
     write_run(root / "initial" / "later" / "20211101", "Initial", None, [2])

@@ -58,6 +58,18 @@ from tests.real_data import wikipedia_excerpt
             "It is {{val|5|err=0.1}}. It is {{gaps|1|000|base=2}}. It is {{val|5|fmt=gaps}}.",
             "It is 5.",
         ),
+        (
+            "K ({{lang-uk|Q}}, {{IPA-uk|x}}; {{lang-ru|R}}), C (born F, {{IPA-pl|x}}; 1810)",
+            "K (Q; R), C (born F; 1810)",
+        ),
+        (
+            "L (French: {{IPA|fr|x|lang|P.ogg}}; born 1950) is ({{IPAc-en|z}}, or {{IPAc-en|z}}).",
+            "L (born 1950) is.",
+        ),
+        (
+            "M (Estados, {{audio|x.ogg|listen}}), 2<sup>{{frac|7|12}}</sup>, {{IPA|pa}}",
+            "M (Estados), 2^7/12, pa",
+        ),
         ("{{flag|France}} won. {{flag|FRA}} lost.", "France won."),
         ("{{audio|x.ogg|Aachen}} is old. {{audio|x.ogg}}", "Aachen is old."),
         ("1.5{{±|0.3|0.1}} {{±|0.2}}, {{frac|1|2=3}}", "1.5+0.3−0.1 ±0.2, 1/3"),
