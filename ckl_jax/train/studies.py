@@ -170,21 +170,20 @@ def check_record(
             different = []
         if different:
             name = different[0]
-            then, now = before.get(name), settings[name]
-            if isinstance(then, list) and isinstance(now, list):  # which may be long
-                parts = [x for x in then if x not in now], [x for x in now if x not in then]
-                then, now = parts if any(parts) else (then, now)
-            if then == []:
-                raise UserError(
-                    f"{path.parent} holds a {what} without the {name} {now!r}; leave them out, or "
-                    "choose another --out."
-                )
-            other = f"other {name}" if name.endswith("s") else f"another {name}"
-            raise UserError(
-                f"{path.parent} holds a {what} with {other} ({then!r}, not {now!r}); choose "
-                "another --out or remove that folder."
-            )
+            says = _difference(name, before.get(name), settings[name])
+            raise UserError(f"{path.parent} holds a {what} {says}.")
     return settings
+
+
+def _difference(name: str, then: Any, now: Any) -> str:
+    """Says that a folder's results are of another setting, and what to do."""
+    if isinstance(then, list) and isinstance(now, list):  # of long ones, where they differ
+        parts = [x for x in then if x not in now], [x for x in now if x not in then]
+        then, now = parts if any(parts) else (then, now)
+    if then == []:
+        return f"without the {name} {now!r}; leave them out, or choose another --out"
+    other = f"other {name}" if name.endswith("s") else f"another {name}"
+    return f"with {other} ({then!r}, not {now!r}); choose another --out or remove that folder"
 
 
 # --- gin bindings
