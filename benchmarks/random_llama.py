@@ -1,4 +1,4 @@
-"""A random Llama in Hugging Face's format, with a byte-level BPE of a text's words.
+"""A random Llama or GPT-2 in Hugging Face's format, with a byte-level BPE of a text's words.
 
     python -m benchmarks.random_llama --documents old.jsonl --out llama
 
@@ -19,6 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", required=True, help="JSONL with the field text")
     parser.add_argument("--out", required=True)
+    parser.add_argument("--family", choices=("llama", "gpt2"), default="llama")
     parser.add_argument("--vocab-size", type=int, default=4096)
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
@@ -41,6 +42,18 @@ def main() -> None:
     )
     fast.save_pretrained(args.out)
     torch.manual_seed(0)
+    if args.family == "gpt2":
+        config = transformers.GPT2Config(
+            vocab_size=bpe.get_vocab_size(),
+            n_embd=args.width,
+            n_layer=args.layers,
+            n_head=args.width // 32,
+            n_positions=args.positions,
+            bos_token_id=0,
+            eos_token_id=1,
+        )
+        transformers.GPT2LMHeadModel(config).save_pretrained(args.out)
+        return
     config = transformers.LlamaConfig(
         vocab_size=bpe.get_vocab_size(),
         hidden_size=args.width,

@@ -229,7 +229,7 @@ def test_a_failed_training_is_quoted_and_binds_nothing(fake, tmp_path):
     with pytest.raises(UserError, match=r"killed by signal 9\).* says: nothing"):
         job.run_demo(fake("import os; os.kill(os.getpid(), 9)"))
     (tmp_path / "initial" / "checkpoint_1").mkdir()
-    with pytest.raises(UserError, match="holds a demo with other bindings"):
+    with pytest.raises(UserError, match="holds a demo without the bindings"):
         job.run_demo(fake("", "EPOCHS = 1"))
     with FolderLock() as lock:
         lock.acquire(tmp_path, "filled", "--out")
