@@ -102,7 +102,9 @@ class Gate:
             return []
         more = [self.advice[name] for name, n in have.items() if not n and name in self.advice]
         asked = any(n < self.min_items for n in have.values())
-        why = f"the condition asks for {self.min_items:,}" if asked else "an interval needs 2"
+        why = (
+            f"the condition asks for {self.min_items:,}" if asked else f"an interval needs {_LEAST}"
+        )
         return [f"{', '.join(few)}; {why}", *more]
 
     def judge(self, scores: Mapping[str, Score]) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _may_become(root: Path, name: str, before: Any, now: Any) -> bool:
         return now == ("paper" if name == "facts" else defaults[name])
     # Months may be added behind the others. One whose dumps could not be read to their end may be
     # fetched again, or left out.
-    return name == "snapshots" and _built(root, before) == now[: len(_built(root, before))]
+    return name == "snapshots" and (built := _built(root, before)) == now[: len(built)]
 
 
 def _built(root: Path, snapshots: list[str]) -> list[str]:

@@ -265,8 +265,9 @@ class Data:
         # Tasks that are there with the same settings are kept.
         prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)
         for interval in self.intervals:
-            is_empty = self._number_of_rows(interval.name, "d1") == 0
-            sources = {} if is_empty else {"d1": self.new_documents(interval)}
+            sources = (
+                {"d1": self.new_documents(interval)} if self._has_new_text(interval.name) else {}
+            )
             if whole:
                 sources["whole"] = self.whole_text(interval.new)
             prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
@@ -294,10 +295,14 @@ class Data:
 
     def _number_of_rows(self, name: str, task: str) -> int | None:
         """The rows of a task; 0 where there is no text for it, None where it is not made yet."""
-        diffset = self.root / "data" / name / "diffset" / "manifest.json"
-        if task == "d1" and diffset.is_file() and not read_json_object(diffset)["words"]:
+        if task == "d1" and not self._has_new_text(name):
             return 0
         return CachedTask.rows_in(self.rows(name), task)
+
+    def _has_new_text(self, name: str) -> bool:
+        """Whether an interval's diffset has any text, or is not made yet."""
+        path = self.root / "data" / name / "diffset" / "manifest.json"
+        return not path.is_file() or bool(read_json_object(path)["words"])
 
     def check_batches(self, drawn: Mapping[str, Drawn], begun: bool) -> None:
         """Refuses batches that some interval cannot fill, before anything is trained.
@@ -355,7 +360,7 @@ class Data:
                 whole, diffset = self.whole_text(interval.new), self.folder(interval, "diffset")
                 write_nondiffset(whole, diffset, rest, seed=self.updates.seed)
             sources = {NEW_TEXT: self.new_documents(interval), OLD_TEXT: rest}
-            if self._number_of_rows(interval.name, "d1") == 0:
+            if not self._has_new_text(interval.name):
                 del sources[NEW_TEXT]
             sources = {f"{interval.name}_{kind}": path for kind, path in sources.items()}
             prepare_rows(sources, self.rows(RUNNING_TEXT), vocabulary, length, marks=True)

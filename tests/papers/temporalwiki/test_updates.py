@@ -1,4 +1,4 @@
-"""`ckl temporalwiki`: says what it would do, refuses bad input first, and gives each training its own."""
+"""`ckl temporalwiki`: says what it would do, refuses bad input first, sets up each training."""
 
 import bz2
 import dataclasses

@@ -211,7 +211,9 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
         i += 2
     if _HIDES_INPUT.match(named.get("disp", "")):
         return ""
-    if i >= len(unnamed) or not _is_number(words[0]) or unnamed[i] in {*_RANGES, ""}:
+    if i >= len(unnamed) or not _is_number(words[0]):
+        return ""
+    if not unnamed[i] or unnamed[i] in _RANGES:
         return ""
     if named.get("abbr") == "values":  # the unit is written behind the template
         return "".join(words)
