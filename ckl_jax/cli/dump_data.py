@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +54,7 @@ def diffsets(
             print(f"{dump.bytes:16,}  bytes of {dump.name}")
         print(f"{len(todo.shards):16,}  shards, by {_by(beam, processes)}, into {out}")
         return None
+    _verify(out, filter(None, (old, new)))
     if beam is not None:
         from ckl_jax.papers.temporalwiki.data import beam_diffsets
 
@@ -83,6 +85,14 @@ def _part(text: str) -> tuple[int, int]:
     if not match or int(match[1]) >= int(match[2]):
         raise UserError(f"--shard is {text[:40]!r}; give I/N with 0 <= I < N, such as 0/8.")
     return int(match[1]), int(match[2])
+
+
+def _verify(out: str | os.PathLike, dumps: Iterable[str]) -> None:
+    """Compares dumps with the SHA-1 sums that lie beside them, unless `out` is finished."""
+    from ckl_jax.papers.temporalwiki.data import checksums
+
+    if not (Path(out) / "manifest.json").exists():
+        checksums.verify(dumps)
 
 
 def _by(beam: str | None, workers: int) -> str:
@@ -168,6 +178,7 @@ def probes(
             print(f"{os.path.getsize(path):16,}  bytes of {path}")
         print(f"{sized.buckets:16,}  buckets of items, by {_by(beam, processes)}, into {job.out}")
         return None
+    _verify(job.out, (job.old, job.new))
     ends = dict(fix_point=fix_point, keep=keep, light_tuning=light_tuning)
     if beam is not None:
         from ckl_jax.papers.temporalwiki.data import beam_probes

@@ -52,6 +52,23 @@ def test_a_dump_compared_with_nothing_is_taken_whole(world, tmp_path):
     assert titles == articles and len(titles) > 50
 
 
+def test_dumps_are_compared_with_the_sums_beside_them(world, tmp_path, capsys):
+    kept = [wiki(world, "20200601"), f"{world}/wikidata-20200601-all.json.gz"]
+    made = tmp_path / "diff"
+    assert ckl.main(diffset(world, made)) == 0
+    for path in kept:
+        sums = tmp_path / "sums" / os.path.basename(path)
+        sums.mkdir(parents=True)
+        for file in os.listdir(world):
+            os.symlink(f"{world}/{file}", sums / file)
+        (sums / "simwiki-20200601-sha1sums.txt").write_text(f"{'0' * 40}  {sums.name}\n")
+        out = tmp_path / "out"
+        argv = diffset(sums, out) if path is kept[0] else probes(sums, made, out)
+        line = sentence(capsys, argv)
+        assert f"{sums / sums.name} is damaged or unfinished: its SHA-1" in line
+        assert not out.exists()
+
+
 def test_beam_needs_its_package(world, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)  # as if it were not installed
     assert ckl.main(diffset(world, tmp_path / "diff")) == 0

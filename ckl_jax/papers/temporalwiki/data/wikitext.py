@@ -253,7 +253,7 @@ class Extractor:
             value = self._read(rest, (*ends, t.TemplateParamEquals)).strip()
             if self._end is t.TemplateParamEquals:
                 of = unnamed if value.isdecimal() else named
-                of[value.lower()] = self._read(rest, ends).strip()
+                of[value.lower()] = self._read(rest, ends).strip(" \n\t")  # a written &nbsp; stays
             else:
                 count += 1
                 unnamed[str(count)] = value

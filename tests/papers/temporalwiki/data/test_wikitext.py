@@ -45,7 +45,7 @@ from tests.real_data import wikipedia_excerpt
         ("{{abbr|UN|United Nations}} {{flag|France}}", "UN France"),
         ("{{val|1.2|0.3|u=km}} {{val|5|e=9}}", "1.2±0.3 km 5×10^9"),
         ("{{val|10|-|20|u=m}}, {{val|5|u=kg|up=s}}", "10–20 m, 5 kg/s"),
-        ("{{val|5|2|1}}, {{val|5|(2)|s=%}}, {{val|5|+2|-1}}", "5+2−1, 5(2)%, 5+2−1"),
+        ("{{val|5|2|1}}, {{val|5|(2)|s=%}}, {{val|5|s=&nbsp;million}}", "5+2−1, 5(2)%, 5 million"),
         ("{{val|1.67|(51)|e=-27}}, {{dts|2001|Feb|3}}", "1.67(51)×10^-27, February 3, 2001"),
         ("'so.{{' \"}} {{No.|5}} f(), {{No.}} 6", "'so.'\" No. 5 f(), No. 6"),
         ("Full. {{cite book|title=X}}", "Full."),
