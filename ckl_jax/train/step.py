@@ -83,6 +83,7 @@ def make_train_step(
         denominator = _or_one(sums["denominator"])
         grads = jax.tree.map(lambda g: g / denominator, grads)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        _check_updates(updates, state.params)
         params = optax.apply_updates(state.params, updates)
         # A batch without a target token has a loss of 0, not NaN.
         tokens = jnp.maximum(sums["tokens"], 1.0)
@@ -98,6 +99,21 @@ def make_train_step(
         return TrainState(state.step + 1, params, opt_state, memory), metrics
 
     return step
+
+
+def _check_updates(updates: Any, params: Any) -> None:
+    """Raises UserError if a transformation of a method's `tx` or `wrap` changes shapes."""
+    given, wanted = (
+        {jax.tree_util.keystr(path, simple=True, separator="/"): jnp.shape(x) for path, x in leaves}
+        for leaves in map(jax.tree_util.tree_leaves_with_path, (updates, params))
+    )
+    for path, shape in given.items():  # optax leaves a parameter without update as it is
+        if shape != wanted.get(path):
+            raise UserError(
+                f"The optimizer, with the method's `tx` and `wrap`, gives {path} an update of "
+                f"shape {shape}, and the parameter has {wanted.get(path)}; return updates like the "
+                "gradients."
+            )
 
 
 def _or_one(denominator: jax.Array) -> jax.Array:

@@ -21,7 +21,7 @@ from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
 from ckl_jax.train.prepare import BEFORE, Prepared, loss_of
 from ckl_jax.train.setup import make_optimizer
 from ckl_jax.train.state import TrainState, swapped
-from ckl_jax.train.step import make_train_step
+from ckl_jax.train.step import SUMS, make_train_step
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, unflatten
 from tests.helpers import (
@@ -68,6 +68,20 @@ def test_what_a_seam_gives_is_checked():
         run = types.SimpleNamespace(method=method, model=model)
         with pytest.raises(UserError, match="init_opt_state of method 'own' returned a state"):
             Prepared.method_state(run, state, {})
+
+
+def test_updates_of_other_shapes_are_named():
+    def update(updates, state, params=None):
+        return jax.tree.map(jnp.sum, updates), state
+
+    tx = optax.GradientTransformation(lambda params: (), update)
+    state = TrainState.create({"a": {"b": jnp.ones(3)}}, tx)
+
+    def loss(params, batch, key):
+        return params["a"]["b"].sum(), dict.fromkeys(SUMS, jnp.float32(1))
+
+    with pytest.raises(UserError, match=r"gives a/b an update of shape \(\), .* has \(3,\)"):
+        make_train_step(loss, tx)(state, {}, {}, jax.random.key(0))
 
 
 # --- EMA
