@@ -154,6 +154,26 @@ class ClosedBookEvaluator:
             model, config.batch_size, config.rule, config.search_options, put_batch
         )
         self._generator.check_search()
+        self._rows = {probe: self._encoded(items) for probe, items in self._items.items()}
+        self._warn_of_cuts()
+
+    def _encoded(self, items: Sequence[ProbeItem]) -> list[list[int]]:
+        vocabulary = self.model.input_vocabulary
+        # T5 reads EOS at the end of every input; `DecoderOnlyGenerator` takes it off again.
+        return [vocabulary.encode(self._text(item)) + [vocabulary.eos_id] for item in items]
+
+    def _warn_of_cuts(self) -> None:
+        for probe, rows in self._rows.items():
+            length = self.config.lengths(probe)[0]
+            cut = sum(len(row) - self._continues > length for row in rows)
+            if cut and jax.process_index() == 0:
+                print(
+                    f"Warning: {cut:,} of {len(rows):,} inputs of {probe} have more than {length} "
+                    f"tokens and are cut at their {'start' if self._continues else 'end'}; "
+                    "ClosedBook.input_lengths sets how many are read.",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def _check_beams(self) -> None:
         """Refuses beam settings that would fail only in the last evaluation."""
@@ -210,10 +230,10 @@ class ClosedBookEvaluator:
         # P@k needs max(ks) beams, up to 50 times the cost of the search for EM.
         wide = config.precision == "always" or (config.precision == "last" and last)
         for probe, items in self._items.items():
-            answers = self._answers(params, probe, items, config.beam_size)
+            answers = self._answers(params, probe, None, config.beam_size)
             ranked = []
             if wide and config.ks:
-                chosen = items[: config.precision_items]
+                chosen = config.precision_items
                 ranked = list(self._answers(params, probe, chosen, max(config.ks)))
             for i, (item, predictions) in enumerate(zip(items, answers, strict=True)):
                 # Items beyond `precision_items` are ranked among the answers of the narrow search.
@@ -255,13 +275,10 @@ class ClosedBookEvaluator:
         return vocabulary.decode(vocabulary.encode(gold)[:keep])
 
     def _answers(
-        self, params: Any, probe: str, items: Sequence[ProbeItem], beams: int
+        self, params: Any, probe: str, count: int | None, beams: int
     ) -> Iterator[list[str]]:
-        """The decoded strings of each item, best first."""
-        vocabulary = self.model.input_vocabulary
-        texts = [self._text(item) for item in items]
-        # T5 reads EOS at the end of every input; `DecoderOnlyGenerator` takes it off again.
-        rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
+        """The decoded strings of the first `count` items (None: of all), best first."""
+        rows = self._rows[probe][:count]
         answers = self._generator.answers(params, rows, *self.config.lengths(probe), beams)
         yield from (
             ([until_stop(t) for t in texts] for texts in answers) if self._continues else answers

@@ -49,16 +49,17 @@ def asked(folder, monkeypatch):
 
     given = []
     monkeypatch.setattr(DecoderOnlyGenerator, "answers", answers)
-    model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
+    config = dataclasses.replace(TINY_GPT2, max_positions=64)
+    model = dataclasses.replace(model_of(config), vocabulary=Letters())
 
-    def ask(questions, probes=("invariant_lama",), **settings):
+    def ask(questions, probes=("invariant_lama",), length=40, **settings):
         book = ClosedBook(
             data_dir=str(folder),
             probes=probes,
             questions=questions,
             precision="never",
             ks=(),
-            input_lengths={"*": 12},
+            input_lengths={"*": length},
             target_lengths={"*": 4},
             **settings,
         )
@@ -70,11 +71,18 @@ def asked(folder, monkeypatch):
 def test_a_decoder_continues_what_is_before_the_blank(asked):
     given, rows = asked(False)
     assert given == [
-        ("Paris is the capital of", (12, 4, 2)),
-        ("The official language of", (12, 4, 2)),
+        ("Paris is the capital of", (40, 4, 2)),
+        ("The official language of", (40, 4, 2)),
     ]
     assert [row["em"] for row in rows] == [1, 0]
     assert rows[0]["predictions"] == ["France.", "Mali"] and rows[1]["hit_rank"] == 2
+
+
+def test_inputs_that_are_cut_are_counted(asked, capsys):
+    asked(False, length=24)
+    assert not capsys.readouterr().err
+    asked(False, length=23)
+    assert "1 of 2 inputs of invariant_lama have more than 23 tokens" in capsys.readouterr().err
 
 
 def test_a_probe_without_items_is_left_out_by_name(asked, folder, capsys):
