@@ -107,8 +107,8 @@ def _never(name: str, before: Any, now: Any) -> bool:
 def open_study(settings: StudySettings, record: str, what: str, **allowed: Any) -> Iterator[Study]:
     """Context manager that creates and locks the folder of a study.
 
-    The settings are kept in the folder. On a CPU, trainings use what others compiled, until the
-    block ends.
+    The settings are kept in the folder; a new one goes again if the block refuses what it is given
+    before it has made anything. On a CPU, trainings use what others compiled, until the block ends.
 
     Args:
       settings, record, what, **allowed: as for `check_record`.
@@ -116,15 +116,20 @@ def open_study(settings: StudySettings, record: str, what: str, **allowed: Any) 
     Raises:
       UserError: the folder is being filled, or holds results of other settings or other files.
     """
-    if not any((settings.root / name).exists() for name in (record, processes.LOCK)):
+    own = {settings.root / name for name in (record, processes.LOCK)}
+    if is_new := not any(path.exists() for path in own):
         files.refuse_existing(settings.root, None)
-    with files.os_errors(settings.root):
-        settings.root.mkdir(parents=True, exist_ok=True)
-    with processes.FolderLock() as lock:
+    with files.parents_of(settings.root / record), processes.FolderLock() as lock:
         lock.acquire(settings.root, "filled", "--out")
         files.write_json(settings.root / record, check_record(settings, record, what, **allowed))
-        with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
-            yield Study(settings, {processes.COMPILED_FOR_THIS_CPU: folder})
+        try:
+            with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
+                yield Study(settings, {processes.COMPILED_FOR_THIS_CPU: folder})
+        except UserError:
+            if is_new and set(settings.root.iterdir()) <= own:
+                for path in own:
+                    path.unlink()
+            raise
 
 
 def check_record(

@@ -58,6 +58,17 @@ def test_only_some_settings_may_change(tmp_path, capsys):
             run(**kept)
 
 
+@pytest.mark.parametrize("made", [False, True])
+def test_a_study_that_is_refused_before_it_makes_anything_leaves_nothing(made, tmp_path):
+    settings = Settings(out=str(tmp_path / "runs" / "study"))
+    with pytest.raises(UserError, match="line 3"):
+        with studies.open_study(settings, "study.json", "study"):
+            if made:
+                (settings.root / "data").mkdir()
+            raise UserError("corpus.jsonl, line 3: no JSON; mend it.")
+    assert (tmp_path / "runs").exists() == made == (settings.root / "study.json").exists()
+
+
 def test_a_training_says_where_its_files_go_and_paths_as_text(tmp_path):
     macros = {"CACHE_DIRS": (tmp_path / "rows",), "EPOCHS": 2}
     trained = Training.of("a", tmp_path / "a", ["a.gin"], macros, ["X = 1"])
