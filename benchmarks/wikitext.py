@@ -35,7 +35,7 @@ _HOLE = re.compile(
     r"|\b(?:the|a|an|of|from|than|approximately)\s*[,.;)]",
 )
 _QUANTITIES = {"convert", "cvt", "val", "frac", "fraction", "sfrac", "height", "us$", "gbp", "eur"}
-_NUMBER = re.compile(r"\d[\d,.]*")
+_NUMBER = re.compile(r"\.?\d[\d,.]*")
 _JOINED = {"to", "-", "–", "and", "by", "x", "or", "to(-)", "and(-)", "±", "+/-"}
 
 
@@ -119,7 +119,8 @@ def quantities(pages) -> list[tuple[str, list[str]]]:
 def numbers(name: str, values: list[str], named: dict[str, str]) -> list[str]:
     """The numbers that a template shows, by the documentation of each."""
     if name == "height":
-        return [v for k in ("m", "cm", "ft", "in") if (v := named.get(k, ""))]
+        metric = [v for k in ("m", "cm") if (v := named.get(k, ""))]
+        return metric or [v for k in ("ft", "in") if (v := named.get(k, ""))]
     if name in ("convert", "cvt"):
         shown, i = values[:1], 1
         while i + 1 < len(values) and values[i] in _JOINED:
@@ -143,11 +144,16 @@ def judge(read, call: str, shown: list[str]) -> str:
         return "dropped"
     text = text.replace("10^", "")
     found = _NUMBER.findall(text.replace("/", " ").replace("½", "1 2"))
-    found = [number.rstrip(".,") for number in found]
-    wanted = [number.rstrip(".,") for number in shown]
     if not found:
         return "none"
-    return "right" if found[: len(wanted)] == wanted else "wrong"
+    return (
+        "right" if list(map(_value, found))[: len(shown)] == list(map(_value, shown)) else "wrong"
+    )
+
+
+def _value(number: str) -> str:
+    """1,000. and 1000, and .5 and 0.5, are one number."""
+    return re.sub(r"^\.", "0.", number.rstrip(".,").replace(",", ""))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
 START, END, INSTANCE_OF = "P580", "P582", "P31"
 UNKNOWN = "?"  # a date that is stated but not as a day, month or year of our era
-_TIME = re.compile(r"\+0*(\d{4})-(0\d|1[0-2])-(\d\d)T")
+_TIME = re.compile(r"\+0*(\d{4,})-(0\d|1[0-2])-(\d\d)T")
 
 
 class Statement(NamedTuple):
@@ -232,6 +232,8 @@ def day_of(snaks: list[dict[str, Any]] | None) -> str:
     if not match or precision < 9:
         return ""
     year, month, day = match.groups()
+    if len(year) > 4:  # after all days that ISO 8601 writes
+        return "9999-12-31"
     return f"{year}-{month if precision > 9 else '00'}-{day if precision > 10 else '00'}"
 
 

@@ -18,9 +18,15 @@ NUMBER_WORDS = tuple(
     "billion".split()
 )
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015"
-_MINUS = "\u2212"
+_MINUS, _POINT = "\u2212", "\u2219"
+CURRENCIES = "$€£¥₹₩₽₱₺₪₴₦฿"
 _DASH = re.compile(f"[{_DASHES}]")
-_SIGN = re.compile(rf"(?<![\w)\]])[{_DASHES}](?=\d)")
+# Before a number or a sum of money, or behind a single letter, as grades and blood types have it.
+_SIGN = re.compile(
+    rf"(?<![\w)\]])[{_DASHES}](?=(?:[A-Z]{{0,3}}[{CURRENCIES}] ?)?{_POINT}?\d)"
+    rf"|(?<=\b[A-Z])[{_DASHES}](?![{_DASHES}\w])"
+)
+_LEADING_POINT = re.compile(r"\.(?=\d)(?<![\w.]\.)")  # of .5
 _NOT_ALPHANUMERIC = bytes(c for c in range(128) if not chr(c).isalnum())
 
 
@@ -51,7 +57,7 @@ def normalise(text: str) -> str:
 def _symbols() -> tuple[re.Pattern, re.Pattern, re.Pattern]:
     """Patterns of dashes and symbols, of symbols, and of other punctuation than these."""
     characters = map(chr, range(0x10000))
-    chosen = [c for c in characters if unicodedata.category(c) in ("Sm", "Sc") or c in "#%°‰"]
+    chosen = [c for c in characters if unicodedata.category(c) in ("Sm", "Sc") or c in "#%°‰′″"]
     kept = "".join(map(re.escape, chosen))
     special = re.compile(rf"[{_DASHES}{kept}]")
     # The same rules as `normalise`'s: punctuation between digits stays.
@@ -62,11 +68,12 @@ def _symbols() -> tuple[re.Pattern, re.Pattern, re.Pattern]:
 def comparison_key(text: str) -> str:
     """Like `normalise`, but symbols are words: equal only for texts with the same signs.
 
-    Mathematical and currency signs, #, % and degrees are kept ($5 and EUR 5, -5 and 5, C++ and C,
-    < and > differ); hyphens and dashes that are no sign of a number are blanks. "" for a text
-    without letters and digits.
+    Mathematical and currency signs, #, %, degrees, primes and decimal points are kept ($5 and
+    EUR 5, -5 and 5, .5 and 5, C++ and C, < and > differ); hyphens and dashes that are no sign of a
+    number are blanks. "" for a text without letters and digits.
     """
     special, symbols, other = _symbols()
+    text = _LEADING_POINT.sub(_POINT, text)
     if not special.search(text):
         return normalise(text)
     if not _WORD.search(text):

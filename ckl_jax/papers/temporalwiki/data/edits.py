@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ckl_jax.data.text.sentences import NUMBER_WORDS
+from ckl_jax.data.text.sentences import CURRENCIES, NUMBER_WORDS
 from ckl_jax.data.text.taggers import HeuristicFinder
-from ckl_jax.papers.temporalwiki.data.inline_templates import UNIT_NAMES
+from ckl_jax.papers.temporalwiki.data.inline_templates import UNITS_BY_NAME
 
 ADDED, REWORDED, NUMBER, NAME = "added", "reworded", "number", "name"
 _SAYS_NEW = (ADDED, NUMBER, NAME)
@@ -26,8 +26,8 @@ _CLAUSE = 5  # words in a row, that the old sentence lacks
 _MAX_WORDS = 300  # compared word by word, between what is alike at both ends
 _WORD = re.compile(
     # A number with what changes it: "-5", "US$5", "< 5", "5 %"; a word, also "C++"; a sign.
-    r"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−+])?(?:(?<!\w)[A-Z]{0,3}[$€£¥₹₩₽₱₺₪₴₦฿] ?)?"
-    r"\d\w*(?:['’.,]\w+)*(?: ?(?:[%‰€$£¥₹]|per ?cent\b))?"
+    rf"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−–+])?(?:(?<!\w)[A-Z]{{0,3}}[{CURRENCIES}] ?)?"
+    rf"(?:(?<![\w.])\.)?\d\w*(?:['’.,]\w+)*(?: ?(?:[%‰{CURRENCIES}]|°[CFK]?|per ?cent\b)|[′″])?"
     r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
 )
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -46,9 +46,9 @@ _MONEY = frozenset(
     "rouble roubles ruble rubles krona kronor krone kroner peso pesos lira yuan usd eur gbp chf "
     "jpy cny inr".split()
 )
-_UNITS = UNIT_NAMES.union(
-    "hour hours minute minutes day days week weeks month months year years".split()
-)
+_UNITS = UNITS_BY_NAME | {
+    name: unit for unit in "hour minute day week month year".split() for name in (unit, f"{unit}s")
+}
 _WORDS_TOO = frozenset(("March", "May"))
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
@@ -120,9 +120,11 @@ class OldSentences:
         if any(map(_is_number, new)) or not _DATES.isdisjoint(dates):
             return NUMBER
         lost = known.difference(_lower(words))
-        for alike in (_ORDINALS, _UNITS):  # one in place of another
-            if not alike.isdisjoint(new) and not alike.isdisjoint(lost):
-                return NUMBER
+        if not _ORDINALS.isdisjoint(new) and not _ORDINALS.isdisjoint(lost):
+            return NUMBER
+        fresh, gone = ({_UNITS[word] for word in words if word in _UNITS} for words in (new, lost))
+        if fresh and gone and fresh != gone:  # one in place of another; km are kilometres
+            return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
         parts = (part for name in names for part in _lower(_WORD.findall(name)))
         is_name = any(part in new for part in parts)
@@ -136,7 +138,7 @@ def says_something_new(edit: Edit) -> bool:
 
 def _lower(words) -> list[str]:
     words = (_THOUSANDS.sub("", word).lower().replace("’", "'") for word in words)
-    plain = (word.replace("−", "-").replace(" ", "") for word in words)
+    plain = (word.replace("−", "-").replace("–", "-").replace(" ", "") for word in words)
     return [_PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s") for word in plain]
 
 

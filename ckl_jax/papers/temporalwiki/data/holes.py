@@ -13,18 +13,24 @@ from ckl_jax.data.text.sentences import Split, sentence_splitter
 HOLE, MAYBE_HOLE, SOUND = "\2", "\3", "\4"
 _ANY = f"[{HOLE}{MAYBE_HOLE}]"
 _HAS = re.compile(_ANY)
+# No word that a number or a name follows.
+_NO_LEAD = "".join(
+    rf"(?<!\b{word})"
+    for word in "about above approximately around below born died nearly over than under".split()
+)
 _SHOWN_NOTHING = re.compile(
-    # Attached to a word or its punctuation, as notes are, but not to a number, a symbol or what
-    # follows; between sentences; at either end.
-    rf"(?:(?<=[^\s(\[][;:!?)\]\"”’'%])|(?<=[^\s\d(\[][.,])|(?<=[^\W\d_]{{3}})){MAYBE_HOLE}+(?!\w)"
+    # Attached to a word or its punctuation, as notes are, but not to a number, a symbol, a word
+    # that needs one or what follows; between sentences; at either end.
+    rf"(?:(?<=[^\s(\[][;!?)\]\"”’'%])|(?<=[^\s\d(\[],)|(?<=[^\W\d_]{{3}}){_NO_LEAD}){MAYBE_HOLE}+"
+    rf"(?!\w)|(?<=[^\s\d(\[]\.){MAYBE_HOLE}+(?!\w| [a-z\d])"
     rf"|(?<=\d[.,]){MAYBE_HOLE}+(?! ?[a-z\d])"
     rf"|(?:^|(?<=[^\W_]{{3}}[.!?] )(?<!approx\. )|(?<=[)\]\"”’'][.!?] ))"
-    rf"{MAYBE_HOLE}[{MAYBE_HOLE} ]*(?![a-z,.;:)\d {MAYBE_HOLE}])"
+    rf"{MAYBE_HOLE}[{MAYBE_HOLE} ]*(?![a-z,.;:)\]\d {MAYBE_HOLE}])"
     rf"|(?<=[.!?:\"”)] ){MAYBE_HOLE}[{MAYBE_HOLE} ]*$"
 )
 # A stop that ends no sentence.
 _STOP = re.compile(rf"(?<=\d)\.(?={_ANY})|(?<=approx)\.(?= {_ANY})")
-_BRACKETS = re.compile(rf" ?\(([^()]*{_ANY}[^()]*)\)")
+_BRACKETS = re.compile(rf" ?(?:\(([^()]*{_ANY}[^()]*)\)|\[([^\[\]]*{_ANY}[^\[\]]*)\])")
 _BEFORE_SOUND = (
     "pronounced|pronunciation|is|are|was|as|for|with|like|of|to|or|and|in|by|from|vowel|sound"
 )
@@ -84,5 +90,7 @@ def _without_sound(piece: str) -> str:
 
 def _rest_of_brackets(phrase: re.Match) -> str:
     """The parts of a bracket without a hole."""
-    kept = [part for part in phrase[1].split(";") if part.strip() and not _HAS.search(part)]
-    return f" ({';'.join(kept).strip()})" if kept else ""
+    opening, closing = "()" if phrase[2] is None else "[]"
+    parts = (phrase[1] or phrase[2]).split(";")
+    kept = [part for part in parts if part.strip() and not _HAS.search(part)]
+    return f" {opening}{';'.join(kept).strip()}{closing}" if kept else ""

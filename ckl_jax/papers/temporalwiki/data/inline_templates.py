@@ -20,8 +20,8 @@ from ckl_jax.files import read_json, require_file
 
 _TABLE = read_json(Path(__file__).with_suffix(".json"))
 _PATTERNS, _SIGNS, _UNITS = _TABLE["patterns"], _TABLE["signs"], _TABLE["units"]
-_CURRENCIES = _TABLE["currencies"]
-UNIT_NAMES = frozenset(name.lower() for unit in _UNITS.values() for name in unit)
+_CURRENCIES, _LANGUAGES, _SHIPS = _TABLE["currencies"], _TABLE["languages"], _TABLE["ships"]
+UNITS_BY_NAME = {name.lower(): unit[0] for unit in _UNITS.values() for name in unit}
 
 
 def _names(key: str) -> tuple[frozenset[str], tuple[str, ...]]:
@@ -41,6 +41,8 @@ _NUMBER = re.compile(
 PLUS = "\u2064"  # invisible, before a fraction: what comes before it may be a whole number
 POWER = "\u2063"  # invisible, before an exponent, if what comes before it is a number
 _SUM = re.compile(r"\S\s*[-+−±×·/]\s*\S")  # a term of several parts
+_WHOLE_NUMBER = re.compile(r"([-−+]?)(\d*)((?:\.\d+)?)")
+_FRACTION = re.compile(r"(\d+)[/⁄]+(\d+)")
 _LONGEST = 40  # characters of a number
 _RANGES = {
     "-": "–",
@@ -83,6 +85,7 @@ _NAMED = {
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 _HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
@@ -111,19 +114,26 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
         if not text or text.startswith("#"):
             continue
         name, equals, pattern = (part.strip() for part in text.partition("="))
-        name, wrong = name.lower().replace("_", " "), ""
+        name, wrong = template_name(name), ""
         if not (name and equals):
             wrong = "give NAME = PATTERN"
         elif name in table:
             wrong = f"the template {name!r} was there before"
+        elif re.search(r"[\[\]{}|<>#]", name):
+            wrong = f"{name!r} is no name of a template"
         elif not _PATTERN.fullmatch(pattern):
-            wrong = "a brace or bracket of the pattern is not closed, or nested"
+            wrong = "a brace or bracket of the pattern is empty, nested or not closed"
         elif "0" in (name for field in _FIELD.findall(pattern) for name in field.split("|")):
             wrong = "the first parameter is {1}, not {0}"
         if wrong:
             raise UserError(f"{os.fspath(path)}, line {number}: {wrong}.")
         table[name] = pattern.replace("\\n", "\n")
     return table
+
+
+def template_name(text: str) -> str:
+    """The form in which a template's name is looked up."""
+    return text.strip().lower().replace("_", " ").removeprefix("template:").lstrip()
 
 
 def is_silent(name: str) -> bool:
@@ -139,9 +149,7 @@ def is_sound(name: str) -> bool:
 def sign(name: str) -> str | None:
     """The text of a template without parameters; None if it is not known."""
     if name.startswith("formatnum:"):
-        digits = name.removeprefix("formatnum:").strip()
-        is_short = digits.isdecimal() and len(digits) <= _LONGEST
-        return f"{int(digits):,}" if is_short else digits or None
+        return _grouped(name.removeprefix("formatnum:").strip()) or None
     return _SIGNS.get(name)
 
 
@@ -158,6 +166,8 @@ def reader(name: str) -> Callable[[Unnamed, Named], str] | None:
         return lambda unnamed, named: read(unnamed, named) if named.keys() <= known else ""
     if name in _FUNCTIONS:
         return _FUNCTIONS[name]
+    if name.startswith("lang-"):
+        return functools.partial(_translation, name.removeprefix("lang-"))
     for key in (name, f"{name.partition('-')[0]}-*", f"{name.partition('/')[0]}/*"):
         if key in _PATTERNS:
             return of_pattern(_PATTERNS[key])
@@ -202,6 +212,14 @@ def _is_number(text: str) -> bool:
     return len(text) <= _LONGEST and bool(_NUMBER.fullmatch(text))
 
 
+def _grouped(number: str) -> str:
+    """1234.5 as "1,234.5", .5 as "0.5"; other numbers as they are."""
+    match = _WHOLE_NUMBER.fullmatch(number)
+    if not match or len(number) > _LONGEST or not number.strip("-−+"):
+        return number
+    return f"{match[1]}{int(match[2] or 0):,}{match[3]}"
+
+
 def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     """{{convert|10|to|20|km|mi}}: "10 to 20 kilometres"; without what it is converted to."""
     unnamed = [value.replace(PLUS, " ").replace("//", "/").strip() for value in unnamed]
@@ -211,19 +229,20 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
         i += 2
     if _HIDES_INPUT.match(named.get("disp", "")):
         return ""
-    if i >= len(unnamed) or not _is_number(words[0]):
+    if i >= len(unnamed) or not _is_number(words[0]) or unnamed[i] in _RANGES:
         return ""
-    if not unnamed[i] or unnamed[i] in _RANGES:
-        return ""
+    words = [_grouped(word) for word in words]
     if named.get("abbr") == "values":  # the unit is written behind the template
         return "".join(words)
     style = named | {"abbr": "on"} if abbreviated else named
     if (adjective := named.get("adj")) in ("mid", "pre") and len(unnamed) > i + 1:
         style = style | {adjective: unnamed[-1]}
+    if not _unit(unnamed[i]):
+        return ""
     text = _measure("".join(words), unnamed[i], style)
     # Feet and inches, stones and pounds. (A last number alone says how many digits are shown.)
     while i + 2 < len(unnamed) and _is_number(unnamed[i + 1]):
-        if not (_unit(unnamed[i]) and _unit(unnamed[i + 2])):
+        if not _unit(unnamed[i + 2]):
             return ""  # a range or a unit that is not known
         text += f" {_measure(unnamed[i + 1], unnamed[i + 2], style)}"
         i += 2
@@ -244,16 +263,18 @@ def _unit(code: str) -> Sequence[str] | None:
 
 
 def _measure(value: str, unit: str, named: Named) -> str:
-    one, many, symbol = _unit(unit) or (unit, unit, unit)
+    one, many, symbol = _unit(unit) or ("", "", "")
     if named.get("sp") == "us":
         for ours, theirs in _AMERICAN:
             one, many = one.replace(ours, theirs), many.replace(ours, theirs)
     adjective = named.get("adj") in ("on", "mid") or named.get("sing") == "on"
-    if adjective and named.get("abbr") != "on":
+    if adjective and named.get("abbr") != "on" and not symbol.startswith("°"):
         middle = named.get("mid", "")
         blank = " " * middle[:1].isalnum()
         return f"{value}-{one.replace(' ', '-')}{blank}{middle}"
-    name = one if value == "1" and not _MANY.fullmatch(unit) else many  # 1 million acres
+    below_one = (match := _FRACTION.fullmatch(value)) and int(match[1]) <= int(match[2])
+    is_one = value == "1" or below_one
+    name = one if is_one and not _MANY.fullmatch(unit) else many  # 1 million acres
     if named.get("pre"):
         return f"{value} {named['pre']} {name}"
     if named.get("abbr") in ("on", "in", "~") or symbol.startswith("°"):
@@ -305,7 +326,7 @@ def _chem(unnamed: Unnamed, named: Named) -> str:
 
 def _height(unnamed: Unnamed, named: Named) -> str:
     """{{height|ft=6|in=2}}: "6 ft 2 in"."""
-    units = ("m", "cm", "ft", "in")
+    units = ("m", "cm") if named.get("m") or named.get("cm") else ("ft", "in")
     return " ".join(f"{named[unit]} {unit}" for unit in units if named.get(unit))
 
 
@@ -342,6 +363,53 @@ def _lakhs(currency: str, unnamed: Unnamed, named: Named) -> str:
     return f"{currency}{amount}{_INDIAN[code] and ' '}{_INDIAN[code]}"
 
 
+def _translation(code: str, unnamed: Unnamed, named: Named) -> str:
+    """{{lang-fr|mot}}: "French: mot"."""
+    text = named.get("text") or (unnamed[0] if unnamed else "")
+    language = "" if named.get("label") == "none" else _LANGUAGES.get(code, "")
+    return f"{language}: {text}" if text and language else text
+
+
+def _any_translation(unnamed: Unnamed, named: Named) -> str:
+    """{{langx|fr|mot}}: "French: mot"."""
+    return _translation(unnamed[0], unnamed[1:], named) if unnamed else ""
+
+
+def _nihongo(unnamed: Unnamed, named: Named) -> str:
+    """{{nihongo|Tokyo|東京|Tōkyō}}: "Tokyo (東京, Tōkyō)"."""
+    name, *others = unnamed or [""]
+    inside = ", ".join(filter(None, others[:2]))
+    return f"{name} ({inside})" if name and inside else name
+
+
+# --- ships
+
+
+def _any_ship(unnamed: Unnamed, named: Named) -> str:
+    """{{ship|HMS|Hood}}: "HMS Hood"."""
+    return _ship(unnamed[0], unnamed[1:], named) if unnamed else ""
+
+
+def _ship(prefix: str, unnamed: Unnamed, named: Named) -> str:
+    """{{USS|Hornet|CV-12}}: "USS Hornet (CV-12)"; 1, 2 or 6 behind it shows a part of that."""
+    name, hull, part = [*unnamed[:3], "", "", ""][:3]
+    both = f"{prefix} {name}".strip()
+    shown = {"": f"{both} ({hull})" if hull else both, "1": hull, "2": name, "6": both}
+    return shown.get(part, "") if name else ""
+
+
+def _ship_class(unnamed: Unnamed, named: Named) -> str:
+    """{{sclass|Nimitz|carrier}}: "Nimitz-class carrier"; 4 or 5 behind it: without the type."""
+    name, kind, part = [*unnamed[:3], "", "", ""][:3]
+    whole = f"{name}-class {kind}"
+    shown = {
+        **dict.fromkeys(("", "0", "1", "2"), whole),
+        "4": f"{name} class",
+        "5": f"{name}-class",
+    }
+    return shown.get(part, "") if name else ""
+
+
 def _interlanguage(unnamed: Unnamed, named: Named) -> str:
     """{{ill|Jan Piet|de}}, or as it was {{ill|de|Jan Piet}}: "Jan Piet"."""
     first, second = [*unnamed[:2], "", ""][:2]
@@ -354,6 +422,8 @@ def _interlanguage(unnamed: Unnamed, named: Named) -> str:
 
 def _date(unnamed: Unnamed, named: Named) -> str:
     """{{start date|2021|12|5}}: "December 5, 2021", or "5 December 2021" with df=y."""
+    if unnamed and _ISO_DATE.fullmatch(unnamed[0]):
+        unnamed = unnamed[0].split("-")
     if not unnamed or not unnamed[0].isdigit():
         return unnamed[0] if unnamed else ""
     year, month, day = [*unnamed[:3], "", ""][:3]
@@ -368,11 +438,19 @@ def _date(unnamed: Unnamed, named: Named) -> str:
     return f"{name} {int(day)}, {year}"
 
 
+def _age(unnamed: Unnamed, named: Named) -> str:
+    """{{age|1950|1|1|2000|3|2}}: "50"; "" with one date, to which each day adds."""
+    if len(unnamed) != 6 or not all(value.isdecimal() for value in unnamed):
+        return ""
+    born, then = tuple(map(int, unnamed[:3])), tuple(map(int, unnamed[3:]))
+    return str(then[0] - born[0] - (then[1:] < born[1:]))
+
+
 def _as_of(unnamed: Unnamed, named: Named) -> str:
     """{{as of|2021|12}}: "As of December 2021"."""
     if named.get("alt"):
         return named["alt"]
-    if not unnamed or not unnamed[0].isdigit():
+    if not unnamed or not unnamed[0][-4:].isdigit() and not _ISO_DATE.fullmatch(unnamed[0]):
         return ""
     if not (when := _date(unnamed, {"df": "" if named.get("df", "").lower() == "us" else "y"})):
         return ""
@@ -404,7 +482,7 @@ def _hours(unnamed: Unnamed, named: Named) -> str:
     """{{hms|5|6|7}}: "5h 6m 7s"; but {{HMS|Hood}}: "HMS Hood"."""
     if unnamed and _is_number(unnamed[0]):
         return " ".join(f"{value}{unit}" for value, unit in zip(unnamed, "hms", strict=False))
-    return f"HMS {unnamed[0]}" if unnamed else ""
+    return _ship(_SHIPS["hms"], unnamed, named)
 
 
 _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
@@ -414,6 +492,12 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     **dict.fromkeys(("±", "pm", "+-"), _plus_minus),
     "chem": _chem,
     "height": _height,
+    "age": _age,
+    **{name: functools.partial(_ship, prefix) for name, prefix in _SHIPS.items()},
+    "ship": _any_ship,
+    **dict.fromkeys(("sclass", "sclass-", "sclass2", "sclass2-"), _ship_class),
+    "langx": _any_translation,
+    "nihongo": _nihongo,
     **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
     **dict.fromkeys(("currency", "fxconvert"), _currency),
     "inrconvert": functools.partial(_lakhs, "₹"),

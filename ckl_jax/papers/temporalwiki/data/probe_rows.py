@@ -337,5 +337,5 @@ def _has(text: str, name: str, flags: int = 0) -> bool:
 
 def _is_part(before: str, after: str) -> bool:
     """Whether a name is a part of a longer one, by the two characters before and after it."""
-    joined = re.fullmatch(r"\w[-\u2011]|.?\.", before) or re.fullmatch(r"#.?|\+\+|\.\w", after)
+    joined = re.fullmatch(r"\w[-\u2011]|.?\.", before) or re.fullmatch(r"#.?|\+.?|\.\w", after)
     return bool(joined or (re.fullmatch(r"[-\u2011]\w", after) and after[1].isupper()))

@@ -104,7 +104,8 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
             names["".join(filter(None, match.groups()))] = path.name
     snapshots = []
     for date in sorted(filter(None, names)):
-        if finished and date < finished[-1] and date not in finished:  # comes too late
+        if finished and date < finished[-1] and date not in finished:
+            print(f"Passing over the snapshot {date}, which came after that of {finished[-1]}.")
             continue
         with contextlib.suppress(UserError):  # one of a new date's dumps may be missing yet
             snapshots.append(_find_or_recall(Path(paths[0]) / (names[date] or date), known))

@@ -27,13 +27,14 @@ from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
 _DROPPED_TAGS = frozenset(
     "ref references table gallery math chem ce timeline score syntaxhighlight source graph "
     "imagemap hiero mapframe maplink templatedata section inputbox categorytree templatestyles "
-    "style script ul ol dl code pre noinclude includeonly".split()
+    "style script ul ol dl pre includeonly".split()
 )
-_WORD_TAGS = frozenset("math chem ce code hiero".split())  # dropped, but within sentences
+# Dropped, but within sentences.
+_WORD_TAGS = frozenset("math chem ce hiero score source syntaxhighlight".split())
 _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2 h3 h4".split())
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag;
-# `holes` has three more.
-_LIST, _LESS = "\0", "\1"
+# \5 is an apostrophe that marks no italics; `holes` has three more.
+_LIST, _LESS, _APOSTROPHE = "\0", "\1", "\5"
 _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND)
 _LIST_MARKUP = ("*", "#", ":", ";")
 _SWITCHES = re.compile(r"__[A-Z]+__")
@@ -90,7 +91,7 @@ _LINK = re.compile(r"\[\[(?![*#:; ])([^\[\]{}<>|\n:=/&]+)(?:\|(?![*#:;])([^\[\]{
 _BRACES = re.compile(r"\{\{|\}\}")
 _NAME = re.compile(r"\s*([^{}|<>\[\]\n#:&=]*[^{}|<>\[\]\n#:&=\s])\s*(?=\||\}\})")
 _TABLE = re.compile(r"^\{\||^\|\}", re.MULTILINE)
-_SHOWN_AS_IS = re.compile(r"<(?i:nowiki|pre|source|syntaxhighlight|math|chem|ce|code)\b")
+_SHOWN_AS_IS = re.compile(r"<(?i:nowiki|pre|source|syntaxhighlight|math|chem|ce)\b")
 
 Cache = MutableMapping[str, list[str]]
 
@@ -139,7 +140,7 @@ class Extractor:
             t.ExternalLinkOpen: self._url,
             t.HTMLEntityStart: self._entity,
             t.TagOpenOpen: self._tag,
-            t.ArgumentOpen: lambda token, rest: _skip(rest, t.ArgumentOpen, (t.ArgumentClose,)),
+            t.ArgumentOpen: self._argument,
             t.CommentStart: lambda token, rest: _skip(rest, t.CommentStart, (t.CommentEnd,)),
             t.HeadingStart: self._heading,
         }
@@ -202,7 +203,7 @@ class Extractor:
         """What the template in `text[begin:end]` shows if it is not read, else None."""
         if not (match := _NAME.match(text, begin, end + 2)):
             return None
-        name = match[1].lower().replace("_", " ")
+        name = inline_templates.template_name(match[1])
         if name in self._templates or inline_templates.reader(name):
             return None
         is_sign = match.end() == end and inline_templates.sign(name) is not None
@@ -228,7 +229,7 @@ class Extractor:
         return "".join(out)
 
     def _template(self, token, rest: Iterator) -> str:
-        name = self._read(rest, self._parameter_ends).strip().lower().replace("_", " ")
+        name = inline_templates.template_name(self._read(rest, self._parameter_ends))
         words = self.counts["words of templates"]
         text = self._template_text(name, rest)
         # Of nested templates only the outer one counts.
@@ -240,7 +241,7 @@ class Extractor:
         own = self._templates.get(name)
         if self._end is t.TemplateClose and own is None:
             sign = inline_templates.sign(name)
-            return _unread(name) if sign is None else sign
+            return _unread(name) if sign is None else sign.replace("'", _APOSTROPHE)
         reader = inline_templates.of_pattern(own) if own else inline_templates.reader(name)
         if reader is None or own == "":
             if self._end is not t.TemplateClose:
@@ -275,8 +276,15 @@ class Extractor:
     def _url(self, token, rest: Iterator) -> str:
         t = self._t
         self._read(rest, (t.ExternalLinkSeparator, t.ExternalLinkClose))
-        labelled = self._end is t.ExternalLinkSeparator
-        return self._read(rest, (t.ExternalLinkClose,)) if labelled else ""
+        if self._end is t.ExternalLinkSeparator:
+            return self._read(rest, (t.ExternalLinkClose,))
+        return "" if token.brackets else HOLE  # "[1]", as of a reference, or the address
+
+    def _argument(self, token, rest: Iterator) -> str:
+        t = self._t
+        self._read(rest, (t.ArgumentSeparator, t.ArgumentClose))
+        has_default = self._end is t.ArgumentSeparator
+        return self._read(rest, (t.ArgumentClose,)) if has_default else HOLE
 
     def _entity(self, token, rest: Iterator) -> str:
         name = ""
@@ -286,7 +294,7 @@ class Extractor:
             numeric = {self._t.HTMLEntityNumeric: "#", self._t.HTMLEntityHex: token.get("char")}
             name += numeric.get(type(token)) or token.get("text") or ""
         # An escaped "<" is text: it must not be taken for a tag by `_without_tags`.
-        return html.unescape(f"&{name};").replace("<", _LESS)
+        return html.unescape(f"&{name};").replace("<", _LESS).replace("'", _APOSTROPHE)
 
     def _tag(self, token, rest: Iterator) -> str:
         t = self._t
@@ -304,6 +312,8 @@ class Extractor:
         elif not closed:
             text = self._read(rest, (t.TagOpenClose,))
             self._read(rest, (t.TagCloseClose,))
+        if name == "code" and not any(map(str.isalnum, text)):
+            return HOLE  # signs of code would be taken for punctuation
         if name == "nowiki":
             # What is in <nowiki> is shown as it stands.
             text = text.replace("<", _LESS)
@@ -416,7 +426,8 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
     """Paragraphs as MediaWiki sees them: lines until a blank one, without those of lists."""
     lines: list[str] = []
     for line in [*_SWITCHES.sub("", text).split("\n"), ""]:
-        words = [] if _LIST in line else (_unquoted(line) if "''" in line else line).split()
+        shown = (_unquoted(line) if "''" in line else line).replace(_APOSTROPHE, "'")
+        words = [] if _LIST in line else shown.split()
         # A line of templates alone ends a paragraph.
         if words and line.strip(f" {HOLE}{MAYBE_HOLE}{SOUND}"):
             lines += words
