@@ -117,6 +117,8 @@ def update(
     if rollback:
         from ckl_jax.updates.report import write_history  # slow
 
+        if not Path(settings.out, "registry.json").exists():
+            raise UserError(f"{settings.out} holds no updates: there is none to go back from.")
         registry = Registry.open(settings.out, None)
         print(f"Current: {registry.roll_back()}")
         write_history(registry)

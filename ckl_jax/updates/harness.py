@@ -6,6 +6,7 @@ The harness makes the requests and the metrics; here is what it needs of a model
 
 import functools
 import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from ckl_jax.errors import UserError, nearest
 
+# Standard errors by processes that are forked beside JAX's threads may hang.
+os.environ.setdefault("DISABLE_MULTIPROC", "1")
 # It asks git for the version of the working folder, which complains where there is none.
 evaluator.get_git_commit_hash = lambda: None
 

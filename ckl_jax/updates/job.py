@@ -209,13 +209,26 @@ class _Run:
         # This process asks the models that another one trains meanwhile: neither may take three
         # quarters of a GPU's memory beforehand, as JAX does by default.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        self._step("before", self.folder / "before.json", lambda: self._ask(self.model, "before"))
+        with self._nothing_left():
+            asked = self.folder / "before.json"
+            self._step("before", asked, lambda: self._ask(self.model, "before"))
         self._step("training", self.folder / "train" / "summary.json", self._train)
         self._step("export", self.folder / "model" / "config.json", self._export)
         after = self.folder / "model"
         self._step("after", self.folder / "after.json", lambda: self._ask(after, "after"))
         self._judge()
         return self._ship()
+
+    @contextlib.contextmanager
+    def _nothing_left(self) -> Iterator[None]:
+        """A block that reads a model's weights: if those of the first model are refused, the
+        registry is not bound to it."""
+        try:
+            yield
+        except UserError:
+            if not self.registry.updates():
+                shutil.rmtree(self.folder)
+            raise
 
     def _begin(self) -> bool:
         """Reads the text and makes the items; False if nothing is new."""
@@ -300,9 +313,12 @@ class _Run:
         last = self.learned[-1] if self.learned else None
         known = new_text.Sentences(last and last / "sentences.npy")
         counts, today = new_text.Counts(), datetime.date.today().isoformat()
+        place, undated = self.settings.documents, collections.Counter()
 
         def read() -> Iterator[Document]:
-            for i, document in enumerate(read_place(self.settings.documents, self.settings.fields)):
+            undated.clear()
+            texts = read_place(place, self.settings.fields, latest=today, undated=undated)
+            for i, document in enumerate(texts):
                 if i % 1000 == 0:
                     self._progress(i, 0, "documents read")
                 yield document
@@ -310,7 +326,7 @@ class _Run:
         parts = self.folder / "parts"
         shutil.rmtree(parts, ignore_errors=True)  # of a reading that was killed
         ordered = new_text.by_date(read, parts)
-        documents = new_text.select(ordered, known, self.settings.since, today, counts)
+        documents = new_text.select(ordered, known, self.settings.since, counts)
         new_text.write_documents(documents, self.folder / "all.jsonl", self.folder / "old.jsonl")
         shutil.rmtree(parts, ignore_errors=True)
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
@@ -320,8 +336,13 @@ class _Run:
                 f"{counts.known} without a sentence that is new, {counts.older} from before --since"
             )
             raise _NothingNew(
-                f"Nothing to learn in {self.settings.documents}: {counts.words} new words of "
+                f"Nothing to learn in {place}: {counts.words} new words of "
                 f"{_MIN_WORDS} at least ({why}); the model stays as it is."
+            )
+        if undated:
+            self._say(
+                f"{undated.total():,} documents have no date: the day on which their file was "
+                "written counts for them."
             )
         self._say(
             f"{counts.kept:,} documents with {counts.words:,} new words, {counts.first_date} to "

@@ -143,7 +143,7 @@ def by_date(read: Callable[[], Iterable[Document]], folder: Path) -> Iterator[Do
 
 
 def select(
-    documents: Iterable[Document], known: Sentences, since: str, today: str, counts: Counts
+    documents: Iterable[Document], known: Sentences, since: str, counts: Counts
 ) -> Iterator[tuple[Document, bool]]:
     """Yields (the new text of a document, whether it is older than `since`).
 
@@ -151,16 +151,12 @@ def select(
       documents: by date: what is stated twice counts for the first.
       known: sentences of earlier updates; gets those of the documents.
       since: YYYY-MM-DD; "" takes all documents as new.
-      today: no document is from a later day.
       counts: counted up.
-
-    Raises:
-      UserError: a document is from the future.
     """
     documents = iter(documents)
     while batch := list(itertools.islice(documents, _BATCH)):
         counts.documents += len(batch)
-        split = [_paragraphs(document, today) for document in batch]
+        split = [_paragraphs(document) for document in batch]
         flat = [h for paragraphs in split for _, hashes in paragraphs for h in hashes]
         new = iter(known.add(np.array(flat, np.int64)).tolist())
         for document, paragraphs in zip(batch, split, strict=True):
@@ -181,13 +177,8 @@ def select(
                 yield dataclasses.replace(document, text="\n".join(kept)), is_old
 
 
-def _paragraphs(document: Document, today: str) -> list[tuple[str, list[int]]]:
+def _paragraphs(document: Document) -> list[tuple[str, list[int]]]:
     """The paragraphs of a document, each with the hashes of its sentences."""
-    if document.date > today:
-        raise UserError(
-            f"The document {document.id!r} is of {document.date}, after today ({today}); "
-            "mend its date."
-        )
     return [
         (p, [hash64(key) for key in map(normalise, split_sentences(p)) if key])
         for p in document.text.split("\n")

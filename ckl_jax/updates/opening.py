@@ -44,6 +44,8 @@ def open_registry(settings: Update) -> Registry:
 
 def require_model(folder: Path) -> Any:
     """The configuration of a Hugging Face folder that can be updated; `UserError` of others."""
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder} with a model.")
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} has no config.json; give a folder or name of Hugging Face's.")
     config = read_config(folder / "config.json")

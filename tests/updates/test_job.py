@@ -487,6 +487,13 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
     assert not out.exists()
     assert update(out, texts / "all.jsonl", "--model", str(other), "--length", "9999") == 2
     assert "--length 9999 is more than" in capsys.readouterr().err
+    config = json.loads((other / "config.json").read_text())
+    config["intermediate_size"] *= 2
+    (other / "config.json").write_text(json.dumps(config))
+    assert update(out, texts / "all.jsonl", "--model", str(other)) == 2  # when it is asked
+    assert not out.exists()
+    assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
+    assert "holds no updates: there is none to go back from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Reads users' documents: JSON lines, CSV, Parquet, text and Markdown files, or folders of them."""
 
+import collections
 import dataclasses
 import datetime
 import io
@@ -49,6 +50,8 @@ def read_place(
     fields: Fields = Fields(),  # noqa: B008
     *,
     versions: bool = False,
+    latest: str = "",
+    undated: collections.Counter[str] | None = None,
 ) -> Iterator[Document]:
     """Yields the documents of a file or of all files in a folder, by path, in constant memory.
 
@@ -58,8 +61,11 @@ def read_place(
     at its beginning) come before them.
 
     Args:
-      place: .jsonl, .csv (each also .gz or .bz2), .parquet, .txt, .md, or a folder.
+      place: .jsonl, .json (of lines, too), .csv (each also .gz or .bz2), .parquet, .txt, .md, or a
+        folder.
       versions: whether records are versions of documents, and so must have an id and a date.
+      latest: YYYY-MM-DD; no document may be of a later day.
+      undated: counts, by file, the documents that have the day of their file.
 
     Raises:
       UserError: nothing there can be read; or a record is damaged, has no text field, or has a date
@@ -69,14 +75,14 @@ def read_place(
     place = Path(place)
     if not place.is_dir():
         require_file(place, f"There is no file or folder {place} with documents.")
-        yield from _documents(place, fields, versions)
+        yield from _checked(place, fields, versions, latest, undated)
         return
     kinds = (*_RECORDS, *_TEXTS)
     files = sorted(p for p in _below(place) if p.is_file() and _kind(p) in kinds)
     if not files:
         raise UserError(f"{place} holds no documents: no file ends in {', '.join(kinds)}.")
     for path in files:
-        for document in _documents(path, fields, versions):
+        for document in _checked(path, fields, versions, latest, undated):
             yield dataclasses.replace(document, id=f"{path.relative_to(place)}:{document.id}")
 
 
@@ -112,9 +118,29 @@ def _kind(path: Path) -> str:
     return ends[-1] if ends else ""
 
 
-def _documents(path: Path, fields: Fields, versions: bool) -> Iterator[Document]:
+def _checked(
+    path: Path,
+    fields: Fields,
+    versions: bool,
+    latest: str,
+    undated: collections.Counter[str] | None,
+) -> Iterator[Document]:
+    """The documents of a file, those without a date with its own."""
+    for where, document in _documents(path, fields, versions):
+        date = document.date or _written(path)
+        if undated is not None and not document.date:
+            undated[str(path)] += 1
+        if latest and date > latest:
+            raise UserError(
+                f"{path}, {where}: {date} is after today ({latest}); mend the date of the document."
+            )
+        yield dataclasses.replace(document, date=date)
+
+
+def _documents(path: Path, fields: Fields, versions: bool) -> Iterator[tuple[str, Document]]:
+    """Where each document stands, and the document, whose date is "" where none is given."""
     if _kind(path) in _TEXTS:
-        yield _text(path, fields)
+        yield "its date", _text(path, fields)
         return
     if _kind(path) not in _RECORDS:
         known = ", ".join((*_RECORDS, *_TEXTS))
@@ -130,7 +156,7 @@ def _documents(path: Path, fields: Fields, versions: bool) -> Iterator[Document]
                     f"{path}, {where}: the field {name!r} is missing or empty; a version of a "
                     f"document needs it (--{flag}-field names another)."
                 )
-        yield _document(record, fields, path, where, number)
+        yield f"{where}, {fields.date!r}", _document(record, fields, path, where, number)
     if missing and record:
         there = ", ".join(map(repr, list(record)[:_SHOWN]))
         raise UserError(f"{path}: no record has the field {min(missing)!r}; there are {there}.")
@@ -167,10 +193,9 @@ def _text(path: Path, fields: Fields) -> Document:
     title = _front(front, fields.title) or (heading[1].strip() if heading else path.stem)
     if day := _front(front, fields.date):
         date = _day(day, path, f"{fields.date!r} of its front matter")
-    elif named := _DATE.search(path.name):
-        date = _day(named[0], path, "its name")
     else:
-        date = _written(path)
+        named = _DATE.search(path.name)
+        date = _day(named[0], path, "its name") if named else ""
     return Document(path.name, date, title, text.strip())
 
 
@@ -190,7 +215,7 @@ def _document(record: Mapping, fields: Fields, path: Path, where: str, number: i
             "(--text-field names another)."
         )
     given = record.get(fields.date)
-    date = _written(path) if given in (None, "") else _day(given, path, f"{where}, {fields.date!r}")
+    date = "" if given in (None, "") else _day(given, path, f"{where}, {fields.date!r}")
     title, key = record.get(fields.title), record.get(fields.id)
     return Document(
         str(number if key in (None, "") else key),

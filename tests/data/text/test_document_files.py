@@ -1,3 +1,4 @@
+import collections
 import datetime
 import gzip
 import json
@@ -124,6 +125,26 @@ def test_fields_of_given_names_that_no_record_has(tmp_path):
     for names in ({"date": "when"}, {"title": "head"}):
         with pytest.raises(UserError, match=r"a.jsonl: no record has the field '(when|head)'"):
             list(read_place(path, Fields(**names)))
+
+
+def test_later_days_are_refused_and_documents_without_one_counted(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"text": "One.", "day": "2024-05-01"},
+        {"text": "Two."},
+        {"text": "3", "day": "2031-01-01"},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.utime(path, (86400, 86400))
+    (tmp_path / "2024-02-03.txt").write_text("Text.")
+    undated = collections.Counter()
+    fields = Fields(date="day")
+    assert len(list(read_place(tmp_path, fields, latest="2031-01-01", undated=undated))) == 4
+    assert undated == {str(path): 1}
+    with pytest.raises(UserError, match="a.jsonl, line 3, 'day': 2031-01-01 is after today"):
+        list(read_place(tmp_path, fields, latest="2030-12-31"))
+    with pytest.raises(UserError, match="2024-02-03.txt, its date: 2024-02-03 is after today"):
+        list(read_place(tmp_path, fields, latest="2024-02-02"))
 
 
 def test_places_without_documents(tmp_path):
