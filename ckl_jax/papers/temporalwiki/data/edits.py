@@ -10,7 +10,7 @@ import difflib
 import heapq
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from ckl_jax.data.text.sentences import CURRENCIES, NUMBER_WORDS
@@ -119,16 +119,19 @@ class OldSentences:
         dates = (word for word, first in new.values() if not (first and word in _WORDS_TOO))
         if any(map(_is_number, new)) or not _DATES.isdisjoint(dates):
             return NUMBER
-        lost = known.difference(_lower(words))
-        if not _ORDINALS.isdisjoint(new) and not _ORDINALS.isdisjoint(lost):
-            return NUMBER
-        fresh, gone = ({_UNITS[word] for word in words if word in _UNITS} for words in (new, lost))
-        if fresh and gone and fresh != gone:  # one in place of another; km are kilometres
+        if _has_another(new, known.difference(_lower(words))):
             return NUMBER
         names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
         parts = (part for name in names for part in _lower(_WORD.findall(name)))
         is_name = any(part in new for part in parts)
         return NAME if is_name or any(w[0].isalpha() and w[-1] in "+#" for w in new) else REWORDED
+
+
+def _has_another(new: Collection[str], lost: Collection[str]) -> bool:
+    """Whether an ordinal or a unit is in place of another; km and kilometres are one."""
+    ordinals = [_ORDINALS.intersection(words) for words in (new, lost)]
+    units = [{_UNITS[word] for word in words if word in _UNITS} for words in (new, lost)]
+    return all(ordinals) or (all(units) and units[0] != units[1])
 
 
 def says_something_new(edit: Edit) -> bool:

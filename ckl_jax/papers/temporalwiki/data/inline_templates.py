@@ -272,8 +272,8 @@ def _measure(value: str, unit: str, named: Named) -> str:
         middle = named.get("mid", "")
         blank = " " * middle[:1].isalnum()
         return f"{value}-{one.replace(' ', '-')}{blank}{middle}"
-    below_one = (match := _FRACTION.fullmatch(value)) and int(match[1]) <= int(match[2])
-    is_one = value == "1" or below_one
+    match = _FRACTION.fullmatch(value)
+    is_one = value == "1" or (match and int(match[1]) <= int(match[2]))
     name = one if is_one and not _MANY.fullmatch(unit) else many  # 1 million acres
     if named.get("pre"):
         return f"{value} {named['pre']} {name}"
