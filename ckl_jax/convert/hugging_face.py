@@ -277,7 +277,7 @@ def config_file(like: str | None, checkpoint: str) -> Path:
                 "--like a model of the same architecture and size."
             )
         return kept
-    path = Path(like if like.endswith(".json") else folder_of(like))
+    path = Path(like if like.endswith(".json") else folder_of(like, weights=False))
     return path / "config.json" if path.is_dir() else path
 
 

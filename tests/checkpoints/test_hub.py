@@ -1,10 +1,13 @@
 """Names of Hugging Face's hub, by a cache that is made here; the network is never asked."""
 
+import json
+import re
+
 import pytest
 
 hub = pytest.importorskip("huggingface_hub")
-constants = pytest.importorskip("huggingface_constants")
-errors = pytest.importorskip("huggingface_errors")
+constants = pytest.importorskip("huggingface_hub.constants")
+errors = pytest.importorskip("huggingface_hub.errors")
 
 from ckl_jax.checkpoints.hub import folder_of  # noqa: E402
 from ckl_jax.errors import UserError  # noqa: E402
@@ -17,7 +20,8 @@ def cache(tmp_path, monkeypatch):
     """The hub's cache with one model, without a network."""
     held = tmp_path / "hub" / "models--Org--tiny"
     (held / "snapshots" / COMMIT).mkdir(parents=True)
-    (held / "snapshots" / COMMIT / "config.json").write_text("{}")
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (held / "snapshots" / COMMIT / name).write_text("{}")
     (held / "refs").mkdir()
     (held / "refs" / "main").write_text(COMMIT)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -72,3 +76,40 @@ def test_models_without_an_owner_are_asked_for_and_mistyped_folders_are_not(cach
         "lora",
     ]
     assert asked == known
+
+
+@pytest.mark.parametrize(
+    ("held", "lacks"),
+    [
+        (("config.json", "tokenizer.json"), "model.safetensors and model.safetensors.index.json"),
+        (("config.json", "tokenizer.json", "a.safetensors"), "b.safetensors"),
+        (("tokenizer.json", "model.safetensors"), "config.json"),
+        (("config.json", "model.safetensors"), "a tokenizer"),
+    ],
+)
+def test_what_a_snapshot_lacks_is_fetched_or_said(held, lacks, cache, monkeypatch):
+    for file in cache.iterdir():
+        file.unlink()
+    for name in held:
+        (cache / name).write_text("{}")
+    if "a.safetensors" in held:
+        index = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+        (cache / "model.safetensors.index.json").write_text(json.dumps(index))
+    if lacks == "a tokenizer":  # which a model need not have
+        assert folder_of("Org/tiny") == str(cache)
+    else:
+        told = f"lacks {lacks}; HF_HUB_OFFLINE is set. `hf download Org/tiny` where"
+        with pytest.raises(UserError, match=re.escape(told)):
+            folder_of("Org/tiny")
+    if "tokenizer.json" in held:
+        assert folder_of("Org/tiny", weights=False) == str(cache)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    whole = hub.snapshot_download
+
+    def download(name, *, allow_patterns, local_files_only=False):
+        if local_files_only:
+            return whole(name, local_files_only=True)
+        return f"fetched/{name}"
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    assert folder_of("Org/tiny") == "fetched/Org/tiny"

@@ -137,7 +137,8 @@ def test_what_export_is_like_is_a_folder_or_a_name_and_keeps_its_ids(hf, tmp_pat
     assert main([*argv, str(hf), "--out", str(tmp_path / "back")]) == 0
     written = json.loads((tmp_path / "back" / "config.json").read_text())
     assert kept.items() <= written.items()
-    monkeypatch.setattr(hugging_face, "folder_of", {"some/name": str(hf)}.get)
+    found = {("some/name", False): str(hf)}
+    monkeypatch.setattr(hugging_face, "folder_of", lambda name, weights: found[name, weights])
     assert main([*argv, "some/name", "--out", str(tmp_path / "hub")]) == 0
     assert (tmp_path / "hub" / "tokenizer.json").is_file()
 

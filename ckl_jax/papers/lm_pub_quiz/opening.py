@@ -93,7 +93,7 @@ def _tokenizer(given: Any) -> Any:
                 f"tokenizer is {given!r}; give one of transformers, or its folder or name."
             )
         return given
-    folder = folder_of(os.fspath(given))
+    folder = folder_of(os.fspath(given), weights=False)
     if not Path(folder).is_dir():
         raise UserError(
             f"There is no folder {folder} with a tokenizer; give one, the name of a model on the "
