@@ -134,9 +134,9 @@ class HuggingFace:
 class Peft:
     """The format of Hugging Face's PEFT for a model's LoRA adapters."""
 
-    task_type: str  # PEFT's name of the task
+    task_type: str | None  # PEFT's name of the task, if it has one
     fan_in_fan_out: bool = False  # whether kernels are stored as [in, out]
-    # how many of the last parts of a layer's name identify it in `target_modules`
+    # how many of the last parts of a layer's name identify it in `target_modules`; 0: all of them
     module_parts: int = 1
     gin_file: str  # the run that `model.gin` of an imported adapter is laid over
 

@@ -16,6 +16,7 @@ from ckl_jax.checkpoints.architecture import (
     TOKENIZER_SETTINGS,
     Architecture,
     HuggingFace,
+    Peft,
     VocabularyFiles,
 )
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings, linear, norm
@@ -78,7 +79,8 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
     distilled = model_type == "distilbert"
     if distilled:
         words = {ours: settings[theirs] for ours, theirs in _DISTIL.items() if theirs in settings}
-        settings = {**settings, **words, "type_vocab_size": 0}
+        # transformers does not ask the file for this epsilon.
+        settings = {**settings, **words, "type_vocab_size": 0, "layer_norm_eps": 1e-12}
         check_settings(settings, {"sinusoidal_pos_embds": False}, (), "DistilBERT")
     check_settings(settings, _FIXED, _SIZES, "BERT")
     # fairseq counts positions from pad_token_id + 1.
@@ -286,4 +288,6 @@ ARCHITECTURE = Architecture(
         embedding_names=embedding_names,
         view=view,
     ),
+    # BERT calls three layers `dense`.
+    peft=Peft(task_type=None, module_parts=0, gin_file="lm_pub_quiz_bert.gin"),
 )

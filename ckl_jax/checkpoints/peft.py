@@ -7,6 +7,7 @@ become one adapter, of the sum of their ranks. Query, key and value may be one l
 """
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,17 @@ _PLAIN = {
     "layers_to_transform": None,
     "lora_bias": False,
 }
+# Ways to start that change the base too, also where PEFT loads the adapter.
+_CHANGES_BASE = re.compile(r"(?i:pissa.*|corda.*|olora|loftq)")
+# Settings of other kinds of LoRA; what they add is not a product of two factors.
+_OTHER_KINDS = (
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "use_bdlora",
+    "use_qalora",
+)
 _FLAGS = ("use_rslora", "use_dora", "fan_in_fan_out")
 _KINDS = {"r": int, "lora_alpha": (int, float), **dict.fromkeys(_FLAGS, bool | None)}
 
@@ -64,8 +76,13 @@ def require_peft(config: Config, source: str) -> Peft:
     return form
 
 
-def _entries(config: Config) -> list[Entry]:
-    return list(architectures.of_config(config).require_hugging_face().entries(config))
+def _entries(config: Config) -> tuple[list[Entry], set[str]]:
+    """The rows of what adapters may be of, the layers, and the other weights' names."""
+    form = architectures.of_config(config).require_hugging_face()
+    rows = form.entries(config)
+    others = {entry.name for entry in rows if "/layers_" not in entry.path}
+    inside = [entry for entry in rows if entry.name not in others]
+    return inside, others.union(form.embedding_names(config))
 
 
 def _columns(config: Config, entries: list[Entry]) -> peft_fused.Columns:
@@ -90,7 +107,7 @@ def adapter_to_peft(
     flat = paths.flatten(paths.scan_to_loop(params) if config.scan_layers else params)
     dora = any(path.endswith(_MAGNITUDE) for path in flat)
     adapters = {p: x for p, x in flat.items() if is_adapter(p) and not p.endswith(_MAGNITUDE)}
-    form, entries = require_peft(config, "The model"), _entries(config)
+    form, (entries, _) = require_peft(config, "The model"), _entries(config)
     layer_of = peft_fused.layers(entries)
     columns, arrays = _columns(config, entries), {}
     layers = peft_fused.fuse(_pairs(adapters, layer_of), layer_of, columns)
@@ -177,13 +194,13 @@ def adapter_from_peft(
     rank, alpha = settings["r"], settings["lora_alpha"]
     # rsLoRA divides alpha by the root of the rank.
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-    entries = _entries(config)
+    entries, outside = _entries(config)
     layer_of = peft_fused.layers(entries)
     dora, columns = bool(settings.get("use_dora")), _columns(config, entries)
     norms = {n: x for n, x in arrays.items() if dora and n.endswith(_MAGNITUDES)}
     others = {n: x for n, x in arrays.items() if n not in norms}
     shapes = peft_fused.shapes(entries)
-    theirs = _layers(others, rank, shapes, source)
+    theirs = _layers(others, rank, shapes, outside, source)
     # A part of a fused layer that is not adapted has magnitudes of its own all the same.
     pairs = peft_fused.split(theirs, layer_of, columns, whole=dora)
     # Splitting a fused layer may change the rank, not the factor.
@@ -221,6 +238,18 @@ def _check_settings(settings: Mapping[str, Any], config: Config, source: str) ->
             raise UserError(
                 f"{source}: {CONFIG} says {name} = {settings[name]!r}; only {plain!r} fits."
             )
+    for name in _OTHER_KINDS:
+        if settings.get(name):
+            raise UserError(
+                f"{source}: {CONFIG} says {name} = {settings[name]!r}; only plain LoRA, rsLoRA and "
+                "DoRA can be imported."
+            )
+    if _CHANGES_BASE.fullmatch(start := str(settings.get("init_lora_weights"))):
+        raise UserError(
+            f"{source}: {CONFIG} says init_lora_weights = {start!r}, so the adapter is of a base "
+            "whose weights changed when it was made; save it for the original base, by "
+            "save_pretrained(..., path_initial_model_for_weight_conversion=...)."
+        )
     where = f"{source}/{CONFIG}"
     checks.require_fields(where, settings, _KINDS, "let PEFT save the adapter again")
     checks.require_size(**{f"{where}: 'r'": settings["r"]})
@@ -249,13 +278,24 @@ def _magnitudes(
 
 
 def _layers(
-    arrays: Mapping[str, np.ndarray], rank: int, shapes: Mapping[str, tuple[int, int]], source: str
+    arrays: Mapping[str, np.ndarray],
+    rank: int,
+    shapes: Mapping[str, tuple[int, int]],
+    outside: Collection[str],
+    source: str,
 ) -> dict[str, Pair]:
     """{name of a layer there: (A [in, r], B [r, out])} of the arrays of a file."""
     factors: dict[str, dict[str, np.ndarray]] = {}
     for name, array in arrays.items():
         layer, _, factor = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".lora_")
         if factor not in ("A", "B") or layer not in shapes:
+            whole = name.removeprefix(_PREFIX).partition(".lora_")[0].partition(".base_layer")[0]
+            if f"{whole}.weight" in outside:
+                raise UserError(
+                    f"{source}: {name} is of the embedding or the output, whose adapters cannot be "
+                    "imported: let PEFT merge it (merge_and_unload) and import the model, or train "
+                    f"without {whole.rpartition('.')[2]} in target_modules."
+                )
             raise UserError(
                 f"{source}: {name} adapts nothing of the model.{nearest(layer, list(shapes))}"
             )

@@ -9,7 +9,7 @@ from ckl_jax import files
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.peft import is_adapter, load_peft, require_peft, save_peft
-from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.restore import ORIGIN, find_checkpoint, read_json_item
 from ckl_jax.convert import hugging_face
 from ckl_jax.convert.hugging_face import adapter_scale
 from ckl_jax.train.setup import load_params
@@ -51,10 +51,15 @@ def export_peft(
         base = str((Path(out) / "base").absolute())
         hugging_face.write_run(base, paths.unflatten(own), config, file, checkpoint)
     count = save_peft(out, params, config, scale, base)
-    loads = {"CAUSAL_LM": "CausalLM", "SEQ_2_SEQ_LM": "Seq2SeqLM"}[form.task_type]
+    loads = {
+        "CAUSAL_LM": f"peft.AutoPeftModelForCausalLM.from_pretrained('{out}')",
+        "SEQ_2_SEQ_LM": f"peft.AutoPeftModelForSeq2SeqLM.from_pretrained('{out}')",
+        None: "peft.PeftModel.from_pretrained(transformers.AutoModelForMaskedLM.from_pretrained("
+        f"'{base}'), '{out}')",
+    }[form.task_type]
     return (
         f"An adapter of {count:,} parameters in {out}, its base in {base}. Load them with\n"
-        f"  peft.AutoPeftModelFor{loads}.from_pretrained('{out}')"
+        f"  {loads}"
     )
 
 
@@ -106,6 +111,7 @@ def import_peft(adapter: str, base: str, like: str | None, out: str) -> str:
             f"from ckl_jax.methods import lora\nMETHOD = @lora.lora()\nlora.lora:\n{lines}\n"
             "    trunk = ()\n",
         )
+        files.write_file(Path(out) / ORIGIN, file.read_bytes())
     return (
         f"{sum(x.size for x in paths.flatten(tree).values()):,} parameters of an adapter and its "
         f"base in {out}/checkpoint_0. Train on with\n  --gin_file={form.gin_file} "

@@ -118,6 +118,12 @@ def change(folder, **settings):
         ({"lora_alpha": 10**400}, "'lora_alpha' is 10+.*; give a finite number"),
         ({"use_rslora": "no"}, "'use_rslora' has the value 'no'"),
         ({"use_dora": 1}, "'use_dora' has the value 1"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights = 'pissa_niter_4', so the ad"),
+        (
+            {"init_lora_weights": "OLoRA"},
+            "init_lora_weights = 'OLoRA', so the adapter is of a base",
+        ),
+        ({"kasa_config": {"a": 1}}, "kasa_config = .*; only plain LoRA"),
     ],
 )
 def test_what_is_not_understood_is_refused(tmp_path, settings, text):
@@ -160,6 +166,13 @@ def test_an_adapter_of_some_layers_or_none_is_refused(tmp_path):
     save_file({"base_model.model.x.lora_A.weight": np.ones((2, 2))}, tmp_path / peft.WEIGHTS)
     with pytest.raises(UserError, match="adapts nothing of the model"):
         peft.load_peft(tmp_path, CONFIG)
+    # Layers of the output and the embedding, with the base that PEFT saves beside them.
+    untied = dataclasses.replace(CONFIG, logits_via_embedding=False)
+    for name in ("lm_head.base_layer.weight", "lm_head.lora_A.weight", "shared.lora_embedding_A"):
+        save_file({f"base_model.model.{name}": np.ones((2, 8))}, tmp_path / peft.WEIGHTS)
+        told = f"{name} is of the embedding or the output, .* without {name.split('.')[0]} in"
+        with pytest.raises(UserError, match=told):
+            peft.load_peft(tmp_path, untied)
     (tmp_path / peft.WEIGHTS).rename(tmp_path / "adapter_model.bin")
     with pytest.raises(UserError, match="is a pickle"):
         peft.load_peft(tmp_path, CONFIG)

@@ -177,6 +177,8 @@ def test_an_adapter_of_peft_comes_in_is_asked_and_goes_out(hf, tmp_path, monkeyp
         return settings["base_model_name_or_path"], (tmp_path / out / "base").exists()
 
     assert exported("a") == (str(tmp_path / "a" / "base"), True)
+    # The base's config.json is kept, so that none need be named.
+    assert main(["export-peft", "--model", "own", "--out", "plain"]) == 0
     assert exported("b", "--base=hf") == (str(hf), False)
     monkeypatch.setattr(peft, "folder_of", {"some/name": str(hf)}.get)
     assert exported("c", "--base=some/name") == ("some/name", False)

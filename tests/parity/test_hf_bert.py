@@ -1,5 +1,6 @@
 """Our masked models against Hugging Face's, side by side on random weights."""
 
+import copy
 import functools
 import json
 
@@ -14,13 +15,16 @@ from ckl_jax.checkpoints.hf_names import (
     params_from_hf,
     params_to_hf,
 )
+from ckl_jax.checkpoints.peft import load_peft, save_peft
 from ckl_jax.cli import ckl
 from ckl_jax.convert.hugging_face import export_checkpoint
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.facts.statements import fill
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.methods.lora import lora, merge_lora
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from ckl_jax.trees import paths
 from tests.parity.ranked import unpack
 
 torch = pytest.importorskip("torch")
@@ -248,3 +252,43 @@ def test_answers_are_ranked_as_transformers_scores_them(kind, tmp_path):
     again = type(model).from_pretrained(tmp_path / "back")
     for name, value in again.state_dict().items():
         np.testing.assert_array_equal(value, model.state_dict()[name])
+
+
+def test_a_distilbert_has_the_epsilon_that_transformers_has():
+    settings = theirs("distilbert").config.to_dict()
+    assert config_from_hf({**settings, "layer_norm_eps": 0.01}) == config_from_hf(settings)
+
+
+# {kind: layers that PEFT adapts}
+ADAPTED = {
+    "bert": ["query", "value", "attention.output.dense", "intermediate.dense"],
+    "distilbert": ["q_lin", "v_lin", "lin1"],
+    "modernbert": ["Wqkv", "Wi"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
+@pytest.mark.parametrize("kind", ADAPTED)
+def test_adapters_of_peft_go_in_and_out(kind, tmp_path):
+    peft = pytest.importorskip("peft")
+    settings = dict(target_modules=ADAPTED[kind], lora_alpha=6, init_lora_weights=False)
+    adapted = peft.get_peft_model(copy.deepcopy(theirs(kind)), peft.LoraConfig(r=4, **settings))
+    adapted.eval().save_pretrained(tmp_path / "in")
+    config, params = ours(kind)
+    tree, found = load_peft(tmp_path / "in", config)
+    whole = paths.unflatten(paths.flatten(params) | paths.flatten(tree))
+    tokens, mask = rows()
+    given = dict(input_ids=torch.tensor(tokens), attention_mask=torch.tensor(mask))
+    with torch.no_grad():
+        want = adapted(**given).logits.numpy()
+        assert np.abs(want - theirs(kind)(**given).logits.numpy()).max() > 0.1
+    method = lora(**found, trunk=())
+    atol = 1e-5 * np.abs(want).max()
+    for of, with_them in ((method.extend(config), whole), (config, merge_lora(whole, 1.5))):
+        logits = np.asarray(jitted(of)(with_them, tokens, mask))
+        np.testing.assert_allclose(logits[0], want[0], atol=atol)
+        np.testing.assert_allclose(logits[1, :7], want[1, :7], atol=atol)
+    save_peft(tmp_path / "out", whole, config, found["scale"])
+    again = peft.PeftModel.from_pretrained(copy.deepcopy(theirs(kind)), tmp_path / "out").eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(again(**given).logits.numpy(), want, atol=atol)

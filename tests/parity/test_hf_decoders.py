@@ -1,7 +1,10 @@
 """Our decoder beside Hugging Face's families on random weights, odd settings included."""
 
+import contextlib
 import copy
 import functools
+import json
+import warnings
 from pathlib import Path
 
 import jax
@@ -15,6 +18,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.facts.statements import fill
 from ckl_jax.data.text.masked_vocabulary import open_vocabulary
+from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import lora, merge_lora
 from ckl_jax.models.decoder import Transformer
 from ckl_jax.models.decoder_only import DecoderOnlyModel
@@ -344,6 +348,26 @@ def test_dora_of_some_parts_of_a_fused_layer_goes_out(tmp_path):
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
+@pytest.mark.parametrize(
+    "start", ["gaussian", "eva", "orthogonal", "mica", "lora_ga", "pissa", "pissa_niter_2", "olora"]
+)
+def test_adapters_whose_base_peft_changes_are_refused(start, tmp_path):
+    peft = pytest.importorskip("peft")
+    plain = peft.LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"])
+    peft.get_peft_model(copy.deepcopy(theirs("llama")), plain).save_pretrained(tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"init_lora_weights": start}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that eva_config is the default
+        loaded = peft.PeftModel.from_pretrained(copy.deepcopy(theirs("llama")), tmp_path)
+    base = loaded.model.model.layers[0].self_attn.q_proj.base_layer.weight.detach().numpy()
+    changes = not np.array_equal(base, state("llama")["model.layers.0.self_attn.q_proj.weight"])
+    assert changes == start.startswith(("pissa", "olora"))
+    with pytest.raises(UserError, match=start) if changes else contextlib.nullcontext():
+        load_peft(tmp_path, ours("llama")[0].config)
+
 
 
 def test_the_page_names_every_case():
