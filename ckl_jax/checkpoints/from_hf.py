@@ -9,6 +9,7 @@ PyTorch's `.bin` files are pickles: loading one can run any code it contains, so
 
 import itertools
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,14 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
             "it."
         )
     config = read_config(folder / "config.json", **overrides)
-    state = with_output(read_state(folder), read_json_object(folder / "config.json"))
+    settings = read_json_object(folder / "config.json")
+    if settings.get("auto_map"):  # such as Phi-3's, which transformers has had of its own since
+        warnings.warn(
+            f"{folder}/config.json names code of its own (auto_map), which is not run; the model "
+            f"is read as transformers' own {settings['model_type']}.",
+            stacklevel=2,
+        )
+    state = with_output(read_state(folder), settings)
     return config, params_from_hf(state, config, str(folder))
 
 
@@ -167,7 +175,9 @@ def _sharded(folder):
     lost = sorted(name for name, file in weight_map.items() if name not in held[file])
     if lost:
         raise UserError(f"{folder / INDEX} names tensors that its files lack: {', '.join(lost)}.")
-    return SafetensorsState({name: folder / file for name, file in weight_map.items()})
+    # Tensors that the index forgets are read too, as transformers does.
+    rest = {name: folder / file for file in sorted(held) for name in held[file]}
+    return SafetensorsState(rest | {name: folder / file for name, file in weight_map.items()})
 
 
 def _flax_state(path):

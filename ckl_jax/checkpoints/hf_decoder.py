@@ -20,6 +20,15 @@ from ckl_jax.checkpoints.architecture import (
 )
 from ckl_jax.checkpoints.hf_decoder_names import Names
 from ckl_jax.checkpoints.hf_entry import check_settings
+from ckl_jax.checkpoints.hf_rope import (
+    layer_types,
+    limited,
+    longest,
+    rope,
+    rope_settings,
+    two_ropes,
+    window_settings,
+)
 from ckl_jax.data.text.byte_level import TokenizerVocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder import DecoderConfig, Transformer
@@ -34,7 +43,6 @@ _ACTIVATIONS = {
     "gelu_fast": "gelu",
     "relu": "relu",
 }
-_LAYER_TYPES = {"full_attention": "full", "sliding_attention": "sliding"}
 _SIZES = (
     "vocab_size",
     "hidden_size",
@@ -65,28 +73,6 @@ class Family:
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def _rope(settings: Settings, theta: float = 10000.0) -> dict[str, Any]:
-    """`rope_parameters` of transformers 5, or `rope_theta` and `rope_scaling` of earlier ones."""
-    rope = dict(settings.get("rope_parameters") or settings.get("rope_scaling") or {})
-    if "type" in rope:
-        rope.setdefault("rope_type", rope.pop("type"))
-    rope.setdefault("rope_theta", settings.get("rope_theta", theta))
-    return {k: v for k, v in rope.items() if v is not None}
-
-
-def layer_types(settings: Settings, default: tuple[str, ...]) -> tuple[str, ...]:
-    """The types of layers that `config.json` lists, or `default`."""
-    given = settings.get("layer_types")
-    if given is None:
-        return default
-    if unknown := sorted(set(given) - set(_LAYER_TYPES)):
-        raise UserError(
-            f"config.json has layer_types {unknown[0]!r}: only {', '.join(_LAYER_TYPES)} can be "
-            "imported."
-        )
-    return tuple(_LAYER_TYPES[t] for t in given)
-
-
 def _short(types: tuple[str, ...]) -> tuple[str, ...]:
     """One type where all layers have it."""
     return types[:1] if len(set(types)) == 1 else types
@@ -105,7 +91,7 @@ def _llama_fields(settings: Settings) -> dict[str, Any]:
     return dict(
         layer_norm_epsilon=settings.get("rms_norm_eps", 1e-6),
         num_kv_heads=settings.get("num_key_value_heads") or settings["num_attention_heads"],
-        ropes={"full": _rope(settings)},
+        ropes={"full": rope(settings)},
         attention_bias=BIASED if settings.get("attention_bias") else (),
         mlp_bias=bool(settings.get("mlp_bias")),
         mlp_activations=(_activation(settings), "linear"),
@@ -119,7 +105,7 @@ def _windowed(settings: Settings, fields: dict[str, Any], types: tuple[str, ...]
     return fields | dict(
         layer_types=types,
         window=settings.get("sliding_window") if "sliding" in types else None,
-        ropes=dict.fromkeys(sorted(set(types)), _rope(settings)),
+        ropes=dict.fromkeys(sorted(set(types)), rope(settings)),
     )
 
 
@@ -182,11 +168,13 @@ def _gemma3_fields(settings: Settings) -> dict[str, Any]:
     period = settings.get("sliding_window_pattern") or settings.get("_sliding_window_pattern") or 6
     types = layer_types(settings, ("sliding",) * (period - 1) + ("full",))
     ropes = settings.get("rope_parameters")
+    local = settings.get("rope_local_base_freq", 10000.0)
     if ropes and "full_attention" in ropes:
-        ropes = {_LAYER_TYPES[t]: _rope({"rope_parameters": r}) for t, r in ropes.items()}
+        whole = {**settings, "rope_parameters": ropes["full_attention"]}
+        windowed = {"rope_parameters": ropes.get("sliding_attention")}
+        ropes = {"full": rope(whole, 1e6), "sliding": rope(windowed, local)}
     else:  # earlier files: the scaling is of full layers only
-        local = {"rope_theta": settings.get("rope_local_base_freq", 10000.0)}
-        ropes = {"full": _rope(settings, 1e6), "sliding": local}
+        ropes = {"full": rope(settings, 1e6), "sliding": {"rope_theta": local}}
     return _gemma_fields({**settings, "rope_parameters": None}) | dict(
         norm_place="both",
         qk_norm="head",
@@ -207,21 +195,13 @@ def _olmo2_fields(settings: Settings) -> dict[str, Any]:
 def _phi3_fields(settings: Settings) -> dict[str, Any]:
     fields = _llama_fields({"rms_norm_eps": 1e-5, **settings})
     fields = _windowed(settings, fields, ("sliding",))
-    rope = dict(next(iter(fields["ropes"].values())))
-    # Earlier names of longrope.
-    if rope.get("rope_type") in ("su", "yarn"):
-        rope["rope_type"] = "longrope"
-    if rope.get("rope_type") == "longrope":
-        original = settings.get("original_max_position_embeddings", 4096)
-        rope |= {
-            "original_max_position_embeddings": original,
-            "max_position_embeddings": settings["max_position_embeddings"],
-        }
-        # Short rows have the short factors; a run of longer ones sets max_positions.
-        fields["max_positions"] = original
-    share = rope.get("partial_rotary_factor", settings.get("partial_rotary_factor", 1.0))
+    found = dict(next(iter(fields["ropes"].values())))
+    if found.get("rope_type") in ("su", "yarn", "longrope"):  # the first two are earlier names
+        first = settings.get("original_max_position_embeddings") or 4096
+        found |= {"rope_type": "longrope", "original_max_position_embeddings": first}
+    share = found.get("partial_rotary_factor", settings.get("partial_rotary_factor", 1.0))
     fields["rotary_dim"] = int(share * _head_dim(settings)) if share != 1.0 else None
-    return fields | {"ropes": dict.fromkeys(fields["ropes"], rope)}
+    return fields | {"ropes": dict.fromkeys(fields["ropes"], found)}
 
 
 def _head_dim(settings: Settings) -> int:
@@ -233,13 +213,13 @@ def _biased_layer_norms(settings: Settings) -> dict[str, Any]:
 
 
 def _neox_fields(settings: Settings) -> dict[str, Any]:
-    rope = _rope({**settings, "rope_theta": settings.get("rotary_emb_base", 10000.0)})
-    share = rope.get("partial_rotary_factor", settings.get("rotary_pct", 0.25))
+    found = rope({**settings, "rope_theta": None}, settings.get("rotary_emb_base", 10000.0))
+    share = found.get("partial_rotary_factor", settings.get("rotary_pct", 0.25))
     return _biased_layer_norms(settings) | dict(
         layer_norm_epsilon=settings.get("layer_norm_eps", 1e-5),
         parallel=settings.get("use_parallel_residual", True),
         attention_bias=BIASED if settings.get("attention_bias", True) else (),
-        ropes={"full": {k: v for k, v in rope.items() if k != "partial_rotary_factor"}},
+        ropes={"full": {k: v for k, v in found.items() if k != "partial_rotary_factor"}},
         rotary_dim=int(share * _head_dim(settings)),
         mlp_activations=(_activation(settings, default="gelu"),),
         logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
@@ -247,6 +227,11 @@ def _neox_fields(settings: Settings) -> dict[str, Any]:
 
 
 def _bloom_fields(settings: Settings) -> dict[str, Any]:
+    if settings.get("slow_but_exact") and settings.get("pretraining_tp", 1) > 1:
+        raise UserError(
+            f"config.json says slow_but_exact True and pretraining_tp {settings['pretraining_tp']}:"
+            " that sum leaves out biases; only slow_but_exact False can be imported."
+        )
     return _biased_layer_norms(settings) | dict(
         layer_norm_epsilon=settings.get("layer_norm_epsilon", 1e-5),
         positions="alibi",
@@ -255,7 +240,7 @@ def _bloom_fields(settings: Settings) -> dict[str, Any]:
         # ALiBi has no last position.
         max_positions=settings.get("seq_length", 2048),
         mlp_activations=("gelu",),
-        logits_via_embedding=True,
+        logits_via_embedding=settings.get("tie_word_embeddings") is not False,
     )
 
 
@@ -270,12 +255,12 @@ def _opt_fields(settings: Settings) -> dict[str, Any]:
         position_offset=2,
         table_dim=width if width != settings["hidden_size"] else None,
         mlp_activations=(_activation(settings, "activation_function", "relu"),),
-        logits_via_embedding=True,
+        logits_via_embedding=settings.get("tie_word_embeddings") is not False,
     )
 
 
 def _llama_settings(config: DecoderConfig) -> dict[str, Any]:
-    return _rope_settings(config) | {
+    return rope_settings(config) | {
         "num_key_value_heads": config.groups,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.layer_norm_epsilon,
@@ -291,36 +276,12 @@ def _name_of(config: DecoderConfig) -> str:
     return "gelu_pytorch_tanh" if ours == "gelu" else {v: k for k, v in _ACTIVATIONS.items()}[ours]
 
 
-def _plain(value: Any) -> Any:
-    """JSON of a value that `DecoderConfig` made hashable."""
-    if isinstance(value, tuple) and value and all(isinstance(v, tuple) for v in value):
-        return {k: _plain(v) for k, v in value}
-    return list(map(_plain, value)) if isinstance(value, tuple) else value
-
-
-def _rope_settings(config: DecoderConfig) -> dict[str, Any]:
-    """`rope_parameters`, and the same as earlier versions of transformers say it."""
-    ropes = _plain(config.ropes)
-    rope = {"rope_type": "default", **(ropes.get("full") or next(iter(ropes.values())))}
-    scaling = {k: v for k, v in rope.items() if k != "rope_theta"}
-    return {
-        "rope_parameters": rope,
-        "rope_theta": rope["rope_theta"],
-        "rope_scaling": None if rope["rope_type"] == "default" else scaling,
-    }
-
-
-def _window_settings(config: DecoderConfig) -> dict[str, Any]:
-    there = {ours: name for name, ours in _LAYER_TYPES.items()}
-    return {"sliding_window": config.window, "layer_types": [there[kind] for kind in config.types]}
-
-
 def _qwen_settings(config: DecoderConfig) -> dict[str, Any]:
     full = config.types.count("full")
     ordered = config.types == ("full",) * full + ("sliding",) * (config.num_layers - full)
     return (
         _llama_settings(config)
-        | _window_settings(config)
+        | window_settings(config)
         | {
             "use_sliding_window": config.window is not None,
             "max_window_layers": full if ordered else 0,
@@ -338,8 +299,10 @@ def _gemma_settings(config: DecoderConfig) -> dict[str, Any]:
 def _gemma2_settings(config: DecoderConfig) -> dict[str, Any]:
     return (
         _gemma_settings(config)
-        | _window_settings(config)
+        | window_settings(config)
         | {
+            # transformers makes the mask of windows even where no layer has one.
+            "sliding_window": config.window or 4096,
             "query_pre_attn_scalar": _scalar(config),
             "attn_logit_softcapping": config.attention_softcap,
             "final_logit_softcapping": config.logits_softcap,
@@ -352,39 +315,23 @@ def _scalar(config: DecoderConfig) -> float:
     return int(scalar) if scalar == int(scalar) else scalar
 
 
-def two_ropes(config: DecoderConfig) -> dict[str, Any]:
-    """Settings of a model whose layers with windows turn by other angles."""
-    there = {ours: name for name, ours in _LAYER_TYPES.items()}
-    ropes = {k: {"rope_type": "default", **v} for k, v in _plain(config.ropes).items()}
-    full = {k: v for k, v in ropes["full"].items() if k != "rope_theta"}
-    return {
-        "rope_parameters": {there[kind]: rope for kind, rope in ropes.items()},
-        "rope_theta": ropes["full"]["rope_theta"],
-        "rope_scaling": None if full["rope_type"] == "default" else full,
-        "rope_local_base_freq": ropes["sliding"]["rope_theta"],
-    }
-
-
 def _gemma3_settings(config: DecoderConfig) -> dict[str, Any]:
     return _gemma2_settings(config) | two_ropes(config)
 
 
 def _phi3_settings(config: DecoderConfig) -> dict[str, Any]:
     settings = _llama_settings(config) | {"sliding_window": config.window}
-    rope = settings["rope_parameters"]
-    longest = rope.pop("max_position_embeddings", config.max_positions)
+    first = settings["rope_parameters"].get("original_max_position_embeddings")
     return settings | {
-        "max_position_embeddings": longest,
-        "original_max_position_embeddings": rope.get("original_max_position_embeddings", longest),
+        "original_max_position_embeddings": first or longest(config),
         "partial_rotary_factor": (config.rotary_dim or config.head_dim) / config.head_dim,
-        "rope_scaling": None
-        if rope["rope_type"] == "default"
-        else {k: v for k, v in rope.items() if k != "rope_theta"},
+        # Where absent transformers takes this one, and needs a row for it.
+        "pad_token_id": 32000 if config.vocab_size > 32000 else None,
     }
 
 
 def _neox_settings(config: DecoderConfig) -> dict[str, Any]:
-    settings, share = _rope_settings(config), config.rotary_dim / config.head_dim
+    settings, share = rope_settings(config), config.rotary_dim / config.head_dim
     settings["rope_parameters"]["partial_rotary_factor"] = share
     return {
         "rope_parameters": settings["rope_parameters"],
@@ -402,7 +349,7 @@ def _bloom_settings(config: DecoderConfig) -> dict[str, Any]:
     return {
         "layer_norm_epsilon": config.layer_norm_epsilon,
         "seq_length": config.max_positions,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.logits_via_embedding,
     }
 
 
@@ -412,7 +359,7 @@ def _opt_settings(config: DecoderConfig) -> dict[str, Any]:
         "_remove_final_layer_norm": config.norm_place == "before" and not config.final_norm,
         "word_embed_proj_dim": config.table_dim or config.emb_dim,
         "activation_function": _name_of(config),
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.logits_via_embedding,
     }
 
 
@@ -458,6 +405,7 @@ FAMILIES = {
         names=names.GEMMA2,
         fields=_gemma3_fields,
         settings=_gemma3_settings,
+        fixed={"use_bidirectional_attention": False},
     ),
     "olmo2": Family(
         architecture="Olmo2ForCausalLM",
@@ -519,9 +467,26 @@ def read(
         head_dim=head_dim,
         mlp_dim=settings["intermediate_size"],
         num_layers=settings["num_hidden_layers"],
-        max_positions=settings.get("max_position_embeddings", 2048),
+        max_positions=settings.get("max_position_embeddings") or 2048,
     )
-    return cls(**{**fields, **family.fields(settings), **overrides})
+    fields = limited({**fields, **family.fields(settings)})
+    _check_fields(fields)
+    return cls(**{**fields, **overrides})
+
+
+def _check_fields(fields: Settings) -> None:
+    """Refuses what `DecoderConfig` would, by the names in `config.json`."""
+    heads, shared = fields["num_heads"], fields.get("num_kv_heads")
+    if shared and heads % shared:
+        raise UserError(
+            f"config.json says num_key_value_heads {shared}, which does not divide "
+            f"num_attention_heads, {heads}."
+        )
+    if "sliding" in fields.get("layer_types", ()) and fields.get("window") is None:
+        raise UserError(
+            "config.json says sliding_window None, and layers of the type 'sliding_attention' need "
+            "a number."
+        )
 
 
 def config_to_hf(config: DecoderConfig) -> dict[str, Any]:
@@ -537,7 +502,7 @@ def written(config: DecoderConfig, family: Family) -> dict[str, Any]:
         "num_attention_heads": config.num_heads,
         "intermediate_size": config.mlp_dim,
         "num_hidden_layers": config.num_layers,
-        "max_position_embeddings": config.max_positions,
+        "max_position_embeddings": longest(config),
     }
     if config.family == "bloom":
         del sizes["intermediate_size"], sizes["max_position_embeddings"]

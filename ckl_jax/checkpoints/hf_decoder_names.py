@@ -239,8 +239,7 @@ def entries(names: Names, config: DecoderConfig) -> list[Entry]:
     if config.final_norm:
         table += _leaves(config, names.final_norm, f"{stack}/{stack}_norm")
     if not config.logits_via_embedding:
-        shape = (config.emb_dim, config.vocab_size)
-        table.append(Entry(names.output, names.output_path, True, shape))
+        table.append(Entry(names.output, names.output_path, True, (width, config.vocab_size)))
     if names.axis == -1:
         table = [dataclasses.replace(entry, transposed=False) for entry in table]
     return table

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ckl_jax.checkpoints import hf_bert, hf_decoder
+from ckl_jax.checkpoints import hf_bert, hf_decoder, hf_rope
 from ckl_jax.checkpoints import hf_decoder_names as names
 from ckl_jax.checkpoints.architecture import HuggingFace
 from ckl_jax.models.modernbert import ModernBertConfig, Transformer
@@ -20,7 +20,7 @@ _FIXED = {
 
 def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     period = settings.get("global_attn_every_n_layers", 3)
-    types = hf_decoder.layer_types(settings, ("full",) + ("sliding",) * (period - 1))
+    types = hf_rope.layer_types(settings, ("full",) + ("sliding",) * (period - 1))
     ropes = {
         "full": settings.get("global_rope_theta", 160000.0),
         "sliding": settings.get("local_rope_theta", 10000.0),
@@ -43,14 +43,14 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(config: ModernBertConfig) -> dict[str, Any]:
-    ropes = hf_decoder.two_ropes(config)
+    ropes = hf_rope.two_ropes(config)
     return {
         "norm_eps": config.layer_norm_epsilon,
         "norm_bias": config.norm_bias,
         "attention_bias": bool(config.attention_bias),
         "mlp_bias": config.mlp_bias,
         "local_attention": 2 * (config.window - 1),
-        "layer_types": [f"{kind}_attention" for kind in config.types],
+        "layer_types": hf_rope.there(config.types),
         "rope_parameters": ropes["rope_parameters"],
         "global_rope_theta": ropes["rope_theta"],
         "local_rope_theta": ropes["rope_local_base_freq"],

@@ -31,11 +31,12 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
       UserError: a model of no registered architecture, or with a part that ours does not have.
     """
     form = _of_settings(settings)
-    if settings.get("quantization_config"):
-        raise UserError(
-            "config.json has a quantization_config: quantised weights cannot be imported; give the "
-            "model in bfloat16 or float32."
-        )
+    for name in ("quantization_config", "compression_config"):
+        if settings.get(name):
+            raise UserError(
+                f"config.json has a {name}: quantised weights cannot be imported; give the model "
+                "in bfloat16 or float32."
+            )
     check_numbers(settings)
     return form.config_from_hf(settings, **overrides)
 

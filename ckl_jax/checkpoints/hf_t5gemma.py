@@ -49,10 +49,10 @@ def _stack(settings: Settings, name: str, more: Settings) -> DecoderConfig:
     own = settings.get(name)
     if not isinstance(own, Mapping):
         raise UserError(f"config.json lacks {name}: a T5Gemma has the settings of a stack there.")
-    check_numbers(own)
     own = {**_DEFAULTS, **own, **more, "model_type": _MODEL_TYPE}
     cls = EncoderConfig if name == "encoder" else DecoderConfig
     try:
+        check_numbers(own)
         config = hf_decoder.read(cls, _FAMILY, own, {})
     except UserError as e:
         raise UserError(f"In {name}: {e}") from e

@@ -308,7 +308,7 @@ def _kept(file: Path) -> dict[str, Any]:
     return {
         name: value
         for name, value in files.read_json_object(file).items()
-        if name in _KEPT or (name.endswith("_token_id") and value is not None)
+        if name in _KEPT or name.endswith("_token_id")
     }
 
 

@@ -34,11 +34,13 @@ def frequencies(
     """
     kind = settings.get("rope_type", settings.get("type", "default"))
     if kind not in SCALINGS:
-        raise UserError(
-            f"rope_type is {kind!r}; only {', '.join(SCALINGS)} are offered. A model whose angles "
-            "depend on the longest row of a batch, as with 'dynamic', gives no row the same "
-            "scores twice."
-        )
+        why = ""
+        if kind == "dynamic":
+            why = (
+                " A model whose angles depend on the longest row of a batch gives no row the same "
+                "scores twice."
+            )
+        raise UserError(f"rope_type is {kind!r}; only {', '.join(SCALINGS)} are offered.{why}")
     try:
         with np.errstate(all="ignore"):
             plain = settings["rope_theta"] ** (-np.arange(0, size, 2, dtype=np.float64) / size)

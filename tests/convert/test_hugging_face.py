@@ -124,6 +124,23 @@ def test_a_t5gemma_of_transformers_goes_in_and_out(gemma, tmp_path, capsys):
     assert {len(x) for p, x in flatten(params).items() if "token_embedder" in p} == {208}
 
 
+def test_a_t5gemma_without_windows_goes_out_as_transformers_reads_it(gemma, tmp_path):
+    """It makes the mask of windows even where no layer has one."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    settings = json.loads((gemma / "config.json").read_text())
+    settings["encoder"]["layer_types"] = ["full_attention"]
+    (gemma / "config.json").write_text(json.dumps(settings))
+    config, params = load_hf(gemma)
+    save_hf(tmp_path / "back", params, config)
+    assert load_hf(tmp_path / "back")[0] == config
+    ids, logits = torch.tensor([[3, 4, 5, 6, 7, 8]]), []
+    for folder in (gemma, tmp_path / "back"):
+        model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        with torch.no_grad():
+            logits.append(model(input_ids=ids, decoder_input_ids=ids).logits.numpy())
+    np.testing.assert_array_equal(*logits)
+
+
 @pytest.mark.parametrize(
     ("stack", "changed", "said"),
     [
@@ -137,8 +154,16 @@ def test_a_t5gemma_of_transformers_goes_in_and_out(gemma, tmp_path, capsys):
         ("decoder", {"pad_token_id": 3}, "In decoder: .*pad_token_id 3: only 0"),
         ("encoder", {"vocab_size": 300}, "vocab_size of 300 in encoder and of 200 in decoder"),
         ("decoder", {"bos_token_id": 0}, "start_id is 0; give 1 or more"),
-        ("decoder", {"num_hidden_layers": 10**9}, "too few for the 1,000,000,000 layers"),
-        ("encoder", {"num_hidden_layers": 10**9}, "too few for the 1,000,000,000 layers"),
+        (
+            "decoder",
+            {"num_hidden_layers": 10**9, "layer_types": None},
+            "too few for the 1,000,000,000 layers",
+        ),
+        (
+            "encoder",
+            {"num_hidden_layers": 10**9, "layer_types": None},
+            "too few for the 1,000,000,000 layers",
+        ),
         ("encoder", None, "config.json lacks encoder"),
         (None, {"quantization_config": {"bits": 4}}, "quantised weights cannot be imported"),
     ],

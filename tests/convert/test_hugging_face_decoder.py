@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ckl_jax.checkpoints.from_hf import load_hf, open_model
-from ckl_jax.checkpoints.hf_names import config_from_hf
+from ckl_jax.checkpoints.hf_names import config_from_hf, config_to_hf
 from ckl_jax.checkpoints.peft import save_peft
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import t5x
@@ -131,7 +132,7 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys, method):
 def test_what_export_is_like_is_a_folder_or_a_name_and_keeps_its_ids(hf, tmp_path, monkeypatch):
     ours, argv = str(tmp_path / "ours"), ["export-hf", "--model", str(tmp_path / "ours"), "--like"]
     settings = json.loads((hf / "config.json").read_text())
-    kept = {"pad_token_id": 0, "dtype": "bfloat16", "use_cache": False}
+    kept = {"pad_token_id": None, "sep_token_id": 0, "dtype": "bfloat16", "use_cache": False}
     (hf / "config.json").write_text(json.dumps({**settings, **kept}))
     assert main(["import-hf", "--model", str(hf), "--out", ours]) == 0
     assert main([*argv, str(hf), "--out", str(tmp_path / "back")]) == 0
@@ -176,9 +177,9 @@ def test_an_adapter_of_peft_comes_in_is_asked_and_goes_out(hf, tmp_path, monkeyp
         settings = json.loads((tmp_path / out / "adapter_config.json").read_text())
         return settings["base_model_name_or_path"], (tmp_path / out / "base").exists()
 
-    assert exported("a") == (str(tmp_path / "a" / "base"), True)
     # The base's config.json is kept, so that none need be named.
     assert main(["export-peft", "--model", "own", "--out", "plain"]) == 0
+    assert exported("a") == (str(tmp_path / "a" / "base"), True)
     assert exported("b", "--base=hf") == (str(hf), False)
     monkeypatch.setattr(peft, "folder_of", {"some/name": str(hf)}.get)
     assert exported("c", "--base=some/name") == ("some/name", False)
@@ -187,20 +188,45 @@ def test_an_adapter_of_peft_comes_in_is_asked_and_goes_out(hf, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'; only"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'; .* row"),
+        ({"rope_scaling": {"type": "ntk", "factor": 2.0}}, "'ntk'; only .* longrope are offered.$"),
         (
             {"rope_scaling": {"type": "llama3", "factor": 2.0}},
             "lack .*which llama3 needs",
         ),
-        ({"rope_scaling": {"type": "linear", "factor": 0.0}}, "give no angles"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 0.0}},
+            "factor of rope_scaling of config.*0.0; ",
+        ),
         ({"rope_scaling": {"type": "linear", "factor": 10**400}}, "give no angles"),
         ({"rope_scaling": {"type": "yarn", "factor": 8.0}, "rope_theta": 1.0}, "give no angles"),
         ({"rope_theta": 10**400}, "give no angles"),
         ({"hidden_act": "quick_gelu"}, "hidden_act 'quick_gelu': only silu"),
         ({"quantization_config": {"bits": 4}}, "quantised weights cannot be imported"),
-        ({"num_key_value_heads": 3}, "num_kv_heads is 3, which does not divide num_heads, 2"),
+        ({"compression_config": {"quant_method": "x"}}, "has a compression_config: quantised"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads 3, .* divide num_attention_heads, 2"),
         ({"layer_types": ["linear_attention"]}, "layer_types 'linear_attention'"),
+        ({"layer_types": ["full_attention"]}, "has 1 layer_types and num_hidden_layers 2; give"),
         ({"hidden_size": None}, "config.json lacks hidden_size"),
+        (
+            {
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+                "rope_scaling": {"type": "linear", "factor": 4.0},
+            },
+            "rope_scaling .* and rope_parameters .* differ in rope_type; leave out the wrong one",
+        ),
+        (
+            {"rope_parameters": {"rope_theta": 1e4}, "rope_theta": 5e5},
+            "rope_theta 500000.0 and rope_parameters .* differ in rope_theta",
+        ),
+        (
+            {"model_type": "gemma3_text", "use_bidirectional_attention": True},
+            "use_bidirectional_attention True: only False can be imported",
+        ),
+        (
+            {"model_type": "bloom", "slow_but_exact": True, "pretraining_tp": 2},
+            "slow_but_exact True and pretraining_tp 2",
+        ),
     ],
 )
 def test_settings_that_are_not_offered_are_named(hf, changed, said):
@@ -210,6 +236,63 @@ def test_settings_that_are_not_offered_are_named(hf, changed, said):
     settings.pop("rope_parameters", None)
     with pytest.raises(UserError, match=said):
         config_from_hf({**settings, **changed})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hidden_act", ["silu"]),
+        ("layer_types", "full_attention"),
+        ("attention_bias", "yes"),
+        ("max_position_embeddings", "128"),
+        ("sliding_window", 0),
+        ("sliding_window_pattern", 0),
+        ("global_attn_every_n_layers", 0),
+        ("local_attention", "8"),
+        ("final_logit_softcapping", "30"),
+        ("query_pre_attn_scalar", 0),
+        ("query_pre_attn_scalar", -4),
+        ("rotary_pct", 1.5),
+        ("rope_parameters", "llama3"),
+        ("rope_parameters", [1]),
+        ("factor of rope_parameters", "2"),
+        ("partial_rotary_factor of rope_parameters", 1.5),
+        ("a number of short_factor of rope_parameters", 0),
+        ("rope_theta of full_attention of rope_parameters", -5),
+    ],
+)
+def test_settings_of_another_kind_or_range_are_named(hf, field, value):
+    settings, (name, *inside) = json.loads((hf / "config.json").read_text()), field.split(" of ")
+    if name == "a number":
+        (name, *inside), given = inside, [1.0, value]
+    else:
+        given = value
+    for outer in inside:
+        name, given = outer, {name: given}
+    told = f"^{re.escape(field)} of config.json is {re.escape(repr(value))}; give "
+    with pytest.raises(UserError, match=told):
+        config_from_hf({**settings, name: given})
+
+
+def test_a_model_that_names_code_of_its_own_is_read_with_a_warning(hf):
+    """As Phi-3 Mini does, whose code transformers has."""
+    settings = json.loads((hf / "config.json").read_text())
+    settings["auto_map"] = {"AutoModelForCausalLM": "modeling_x.Foo"}
+    (hf / "config.json").write_text(json.dumps(settings))
+    with pytest.warns(UserWarning, match="auto_map.*is not run; .* transformers' own llama"):
+        config, _ = load_hf(hf)
+    assert config == CONFIG
+
+
+def test_a_phi_3_without_a_padding_token_goes_out_without_one(tmp_path):
+    """transformers takes 32000 where config.json says nothing, and refuses a smaller vocabulary."""
+    phi = dataclasses.replace(CONFIG, family="phi3")
+    assert config_to_hf(phi)["pad_token_id"] is None
+    save_hf(tmp_path / "phi", random_params(phi), phi, settings={"pad_token_id": None})
+    ours, back = str(tmp_path / "ours"), str(tmp_path / "back")
+    assert main(["import-hf", "--model", str(tmp_path / "phi"), "--out", ours]) == 0
+    assert main(["export-hf", "--model", ours, "--out", back]) == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["pad_token_id"] is None
 
 
 def test_rows_are_as_long_as_the_model_has_positions(hf, tmp_path, capsys):

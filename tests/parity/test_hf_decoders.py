@@ -72,6 +72,7 @@ CASES = {
         dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=3.0)),
     ),
     "llama-yarn": ("llama", dict(rope_parameters=YARN, num_key_value_heads=4)),
+    "llama-long": ("llama", dict(rope_parameters=LONG)),
     "mistral": ("mistral", dict(sliding_window=5, head_dim=16)),
     "mistral-full": ("mistral", dict(sliding_window=None)),
     "qwen2": ("qwen2", dict(tie_word_embeddings=True)),
@@ -102,8 +103,10 @@ CASES = {
     "pythia-sequential": ("gpt_neox", dict(use_parallel_residual=False, rotary_pct=0.25)),
     "bloom": ("bloom", dict()),
     "bloom-6-heads": ("bloom", dict(num_attention_heads=6, hidden_size=36)),
+    "bloom-untied": ("bloom", dict(tie_word_embeddings=False)),
     "opt": ("opt", dict()),
     "opt-350m": ("opt", dict(do_layer_norm_before=False, word_embed_proj_dim=16)),
+    "opt-untied": ("opt", dict(word_embed_proj_dim=16, tie_word_embeddings=False)),
 }
 BY_FAMILY = {
     "bloom": {"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
@@ -203,7 +206,7 @@ def test_what_goes_in_comes_out_bit_by_bit(name):
     settings = config_to_hf(model.config)
     assert config_from_hf(settings) == model.config
     ids = {k: v for k, v in SIZES.items() if k.endswith("_id")}  # which the vocabulary decides
-    config = transformers.AutoConfig.for_model(**settings, **ids)
+    config = transformers.AutoConfig.for_model(**{**settings, **ids})
     again = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     tensors = {renamed.get(n, n): torch.tensor(x) for n, x in out.items()}
     lost = again.load_state_dict(tensors, strict=False)
@@ -346,9 +349,6 @@ def test_dora_of_some_parts_of_a_fused_layer_goes_out(tmp_path):
     assert_close(adapted.logits(whole, batch), expected)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
-BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
-
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
 @pytest.mark.parametrize(
     "start", ["gaussian", "eva", "orthogonal", "mica", "lora_ga", "pissa", "pissa_niter_2", "olora"]
@@ -368,6 +368,9 @@ def test_adapters_whose_base_peft_changes_are_refused(start, tmp_path):
     with pytest.raises(UserError, match=start) if changes else contextlib.nullcontext():
         load_peft(tmp_path, ours("llama")[0].config)
 
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 
 
 def test_the_page_names_every_case():
