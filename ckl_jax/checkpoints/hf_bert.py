@@ -78,10 +78,13 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
     model_type = settings.get("model_type")
     distilled = model_type == "distilbert"
     if distilled:
+        # In its own words, so that a sentence has them too.
+        fixed = {_DISTIL.get(name, name): value for name, value in _FIXED.items()}
+        fixed["sinusoidal_pos_embds"] = False
+        check_settings(settings, fixed, [_DISTIL.get(name, name) for name in _SIZES], "DistilBERT")
         words = {ours: settings[theirs] for ours, theirs in _DISTIL.items() if theirs in settings}
         # transformers does not ask the file for this epsilon.
         settings = {**settings, **words, "type_vocab_size": 0, "layer_norm_eps": 1e-12}
-        check_settings(settings, {"sinusoidal_pos_embds": False}, (), "DistilBERT")
     check_settings(settings, _FIXED, _SIZES, "BERT")
     # fairseq counts positions from pad_token_id + 1.
     counts_from_0 = model_type in ("bert", "distilbert", "electra")

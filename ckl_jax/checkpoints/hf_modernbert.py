@@ -54,6 +54,8 @@ def _settings(config: ModernBertConfig) -> dict[str, Any]:
         "rope_parameters": ropes["rope_parameters"],
         "global_rope_theta": ropes["rope_theta"],
         "local_rope_theta": ropes["rope_local_base_freq"],
+        # Where absent transformers takes this one, and needs a row for it.
+        "pad_token_id": 50283 if config.vocab_size > 50283 else None,
     }
 
 

@@ -33,27 +33,19 @@ def folder_of(model: str, weights: bool = True) -> str:
     Raises:
       UserError: there is neither, the hub cannot be reached, or it asks for a token.
     """
-    parent = Path(model).parent
-    # "runs/lora" beside a folder `runs` is a folder that is missing, not a name.
-    is_local = Path(model).exists() or (parent != Path(".") and parent.exists())
-    if is_local or not _NAME.fullmatch(model):
+    if not _is_name(model):
         return model
     try:
-        from huggingface_hub import constants, errors, snapshot_download
+        from huggingface_hub import constants
     except ImportError:
         return model
     patterns = [p for p in _FILES if weights or p != _WEIGHTS]
-    cached, lacking = None, ""
-    try:
-        cached = snapshot_download(model, allow_patterns=patterns, local_files_only=True)
-        lacking = _lacking(Path(cached), weights)
-        if not lacking:
-            return cached
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
-        # Other names are more likely of a folder that was mistyped, and the network takes its time.
-        if "/" not in model and not _OWNERLESS.fullmatch(model):
-            return model
-    if lacking == _TOKENIZER and constants.HF_HUB_OFFLINE:  # some models have none
+    cached = _cached(model, patterns)
+    # Other names are more likely of a folder that was mistyped, and the network takes its time.
+    if cached is None and "/" not in model and not _OWNERLESS.fullmatch(model):
+        return model
+    lacking = "the model" if cached is None else _lacking(Path(cached), weights)
+    if not lacking or (lacking == _TOKENIZER and constants.HF_HUB_OFFLINE):  # some have none
         return cached
     fetch = f"`hf download {model}` where there is a network fetches it"
     missing = f"There is no folder {model}, and no model of that name in {constants.HF_HUB_CACHE}"
@@ -64,11 +56,34 @@ def folder_of(model: str, weights: bool = True) -> str:
     if constants.HF_HUB_OFFLINE:
         raise UserError(f"{missing}; HF_HUB_OFFLINE is set. {fetch}.")
     try:
-        return _fetched(model, patterns, missing, fetch)
+        found = _fetched(model, patterns, missing, fetch)
     except UserError:
         if lacking == _TOKENIZER:
             return cached
         raise
+    # Where the hub cannot be reached, what is in the cache comes back as it is.
+    if cached is not None and _lacking(Path(found), weights) not in ("", _TOKENIZER):
+        raise UserError(
+            f"{missing}, and the hub gave no more: it has none, or cannot be reached. {fetch}."
+        )
+    return found
+
+
+def _is_name(model: str) -> bool:
+    parent = Path(model).parent
+    # "runs/lora" beside a folder `runs` is a folder that is missing, not a name.
+    is_local = Path(model).exists() or (parent != Path(".") and parent.exists())
+    return not is_local and _NAME.fullmatch(model) is not None
+
+
+def _cached(model: str, patterns: list[str]) -> str | None:
+    """The snapshot of a model in the hub's cache, which may lack files; None if there is none."""
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        return snapshot_download(model, allow_patterns=patterns, local_files_only=True)
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
+        return None
 
 
 def _fetched(model: str, patterns: list[str], missing: str, fetch: str) -> str:

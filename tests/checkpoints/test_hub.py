@@ -109,7 +109,15 @@ def test_what_a_snapshot_lacks_is_fetched_or_said(held, lacks, cache, monkeypatc
     def download(name, *, allow_patterns, local_files_only=False):
         if local_files_only:
             return whole(name, local_files_only=True)
-        return f"fetched/{name}"
+        asked.append(name)
+        for file in came:
+            (cache / file).write_text("{}")
+        return str(cache)
 
+    asked, came = [], ()
     monkeypatch.setattr(hub, "snapshot_download", download)
-    assert folder_of("Org/tiny") == "fetched/Org/tiny"
+    if lacks != "a tokenizer":
+        with pytest.raises(UserError, match="and the hub gave no more: .* `hf download Org/tiny`"):
+            folder_of("Org/tiny")
+    came = ("config.json", "model.safetensors", "b.safetensors", "tokenizer.json")
+    assert folder_of("Org/tiny") == str(cache) and set(asked) == {"Org/tiny"}

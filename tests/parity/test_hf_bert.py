@@ -259,6 +259,14 @@ def test_a_distilbert_has_the_epsilon_that_transformers_has():
     assert config_from_hf({**settings, "layer_norm_eps": 0.01}) == config_from_hf(settings)
 
 
+def test_what_a_distilbert_has_other_than_ours_is_named_in_its_words():
+    settings = theirs("distilbert").config.to_dict()
+    with pytest.raises(UserError, match="activation 'relu': only 'gelu' can be imported"):
+        config_from_hf({**settings, "activation": "relu"})
+    with pytest.raises(UserError, match="config.json lacks dim: it is not a DistilBERT's"):
+        config_from_hf({**settings, "dim": None})
+
+
 # {kind: layers that PEFT adapts}
 ADAPTED = {
     "bert": ["query", "value", "attention.output.dense", "intermediate.dense"],
