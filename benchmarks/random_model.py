@@ -3,7 +3,7 @@
     python -m benchmarks.random_model --documents old.jsonl --out llama
 
 It needs transformers and torch; the commands of docs/results/update.md begin with such a model. A
-decoder has a byte-level BPE, a T5 (version 1.1: gated, untied) a SentencePiece model.
+decoder has a byte-level BPE, a T5 (gated, its output tied to the embedding) a SentencePiece model.
 """
 
 import argparse
@@ -102,12 +102,11 @@ def _t5(args: argparse.Namespace, tokens: int) -> transformers.PreTrainedModel:
         vocab_size=tokens,
         d_model=args.width,
         d_kv=_HEAD,
-        d_ff=3 * args.width,
+        d_ff=4 * args.width,
         num_layers=args.encoder_layers,
         num_decoder_layers=args.layers,
         num_heads=args.width // _HEAD,
         feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,
         decoder_start_token_id=0,
     )
     return transformers.T5ForConditionalGeneration(config)
