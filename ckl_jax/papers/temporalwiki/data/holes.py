@@ -10,7 +10,8 @@ from ckl_jax.data.text.sentences import Split, sentence_splitter
 
 # Characters that are in no XML. A word is missing at `HOLE`; at `MAYBE_HOLE` there was a template
 # that is not known, which may have shown nothing; at `SOUND` one that says how to pronounce a word.
-HOLE, MAYBE_HOLE, SOUND = "\2", "\3", "\4"
+# `NOTE` is where something was that shows no word.
+HOLE, MAYBE_HOLE, SOUND, NOTE = "\2", "\3", "\4", "\6"
 _ANY = f"[{HOLE}{MAYBE_HOLE}]"
 _HAS = re.compile(_ANY)
 # No word that a number or a name follows.

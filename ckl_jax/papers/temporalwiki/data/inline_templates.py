@@ -42,6 +42,8 @@ PLUS = "\u2064"  # invisible, before a fraction: what comes before it may be a w
 POWER = "\u2063"  # invisible, before an exponent, if what comes before it is a number
 _SUM = re.compile(r"\S\s*[-+−±×·/]\s*\S")  # a term of several parts
 _WHOLE_NUMBER = re.compile(r"([-−+]?)(\d*)((?:\.\d+)?)")
+_EXPONENT = re.compile(r"(?i:e)\+?([-−]?\d+)$")
+_ONE = re.compile(r"[-−]?1(\.0+)?")
 _FRACTION = re.compile(r"(\d+)[/⁄]+(\d+)")
 _LONGEST = 40  # characters of a number
 _RANGES = {
@@ -73,6 +75,8 @@ _THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
 _INDIAN = {"": "", "k": "thousand", "l": "lakh", "c": "crore", "lc": "lakh crore"}
 _INDIAN |= {"m": "million", "b": "billion", "t": "trillion"}
+_CHINESE = {"c": "Chinese", "s": "simplified Chinese", "t": "traditional Chinese"}
+_CHINESE |= {"p": "pinyin", "w": "Wade–Giles", "j": "Jyutping"}
 _ACCIDENTALS = {"flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮"}
 _LISTEN = ("listen", "pronunciation", "pronounced", "audio", "help", "info")  # not the text's
 _CODE = re.compile("[A-Z]{2,3}")  # of a country
@@ -168,7 +172,7 @@ def reader(name: str) -> Callable[[Unnamed, Named], str] | None:
         return _FUNCTIONS[name]
     if name.startswith("lang-"):
         return functools.partial(_translation, name.removeprefix("lang-"))
-    for key in (name, f"{name.partition('-')[0]}-*", f"{name.partition('/')[0]}/*"):
+    for key in (name, *(f"{name.partition(sign)[0]}{sign}*" for sign in "-/" if sign in name)):
         if key in _PATTERNS:
             return of_pattern(_PATTERNS[key])
     return None
@@ -273,7 +277,7 @@ def _measure(value: str, unit: str, named: Named) -> str:
         blank = " " * middle[:1].isalnum()
         return f"{value}-{one.replace(' ', '-')}{blank}{middle}"
     match = _FRACTION.fullmatch(value)
-    is_one = value == "1" or (match and int(match[1]) <= int(match[2]))
+    is_one = _ONE.fullmatch(value) or (match and int(match[1]) <= int(match[2]))
     name = one if is_one and not _MANY.fullmatch(unit) else many  # 1 million acres
     if named.get("pre"):
         return f"{value} {named['pre']} {name}"
@@ -289,7 +293,7 @@ def _val(unnamed: Unnamed, named: Named) -> str:
         return ""
     match list(unnamed[1:]):
         case []:
-            text = unnamed[0]
+            text = _EXPONENT.sub(r"×10^\1", unnamed[0])
         case [error] if error.startswith("("):
             text = unnamed[0] + error
         case [error]:
@@ -365,9 +369,14 @@ def _lakhs(currency: str, unnamed: Unnamed, named: Named) -> str:
 
 def _translation(code: str, unnamed: Unnamed, named: Named) -> str:
     """{{lang-fr|mot}}: "French: mot"."""
-    text = named.get("text") or (unnamed[0] if unnamed else "")
-    language = "" if named.get("label") == "none" else _LANGUAGES.get(code, "")
-    return f"{language}: {text}" if text and language else text
+    text, latin, meaning = [*unnamed[:3], "", "", ""][:3]
+    if not (text := named.get("text") or text):
+        return ""
+    if language := "" if named.get("label") == "none" else _LANGUAGES.get(code, ""):
+        text = f"{language}: {text}"
+    latin, meaning = named.get("translit") or latin, named.get("lit") or meaning
+    text += f", romanized: {latin}" if latin else ""
+    return text + (f", lit. '{meaning}'" if meaning else "")
 
 
 def _any_translation(unnamed: Unnamed, named: Named) -> str:
@@ -375,11 +384,24 @@ def _any_translation(unnamed: Unnamed, named: Named) -> str:
     return _translation(unnamed[0], unnamed[1:], named) if unnamed else ""
 
 
-def _nihongo(unnamed: Unnamed, named: Named) -> str:
-    """{{nihongo|Tokyo|東京|Tōkyō}}: "Tokyo (東京, Tōkyō)"."""
-    name, *others = unnamed or [""]
-    inside = ", ".join(filter(None, others[:2]))
-    return f"{name} ({inside})" if name and inside else name
+def _japanese(order: Sequence[int], unnamed: Unnamed, named: Named) -> str:
+    """{{nihongo|Tokyo|東京|Tōkyō}}: "Tokyo (東京, Tōkyō)"; others of its kind in another order."""
+    parts = [*unnamed[:5], "", "", "", "", ""][:5]
+    name, *others = (parts[place] for place in order)
+    more, after = named.get("extra") or parts[3], named.get("extra2") or parts[4]
+    if not name or named.get("lead"):
+        return ""
+    inside = ", ".join(filter(None, [*others, more]))
+    text = f"{name} ({inside})" if inside else name
+    return f"{text} {after}" if after else text
+
+
+def _chinese(unnamed: Unnamed, named: Named) -> str:
+    """{{zh|c=北京|p=Běijīng}}: "Chinese: 北京; pinyin: Běijīng"."""
+    labels = {} if named.get("labels") == "no" else _CHINESE
+    found = [f"{labels[k]}: {named[k]}" if labels else named[k] for k in _CHINESE if named.get(k)]
+    found += [f"lit. '{named['l']}'"] if named.get("l") else []
+    return "" if named.keys() - _CHINESE.keys() - {"l", "labels", "links"} else "; ".join(found)
 
 
 # --- ships
@@ -433,7 +455,7 @@ def _date(unnamed: Unnamed, named: Named) -> str:
     name = _MONTHS[int(month) - 1]
     if not day.isdigit():
         return f"{name} {year}"
-    if named.get("df", "").lower() in ("y", "yes"):
+    if named.get("df", "").lower() in ("y", "yes", "t", "true", "1"):
         return f"{int(day)} {name} {year}"
     return f"{name} {int(day)}, {year}"
 
@@ -464,7 +486,7 @@ def _as_of(unnamed: Unnamed, named: Named) -> str:
 def _flag(unnamed: Unnamed, named: Named) -> str:
     """{{flag|France}}: "France"; "" for {{flag|FRA}}, which shows the name too."""
     name = named.get("name") or (unnamed[0] if unnamed else "")
-    return "" if _CODE.fullmatch(name) else name
+    return "" if _CODE.fullmatch(name) else name.partition(" (")[0]
 
 
 def _label(unnamed: Unnamed, named: Named) -> str:
@@ -497,7 +519,10 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "ship": _any_ship,
     **dict.fromkeys(("sclass", "sclass-", "sclass2", "sclass2-"), _ship_class),
     "langx": _any_translation,
-    "nihongo": _nihongo,
+    "nihongo": functools.partial(_japanese, (0, 1, 2)),
+    "nihongo3": functools.partial(_japanese, (2, 1, 0)),
+    "nihongo krt": functools.partial(_japanese, (1, 2, 0)),
+    "zh": _chinese,
     **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
     **dict.fromkeys(("currency", "fxconvert"), _currency),
     "inrconvert": functools.partial(_lakhs, "₹"),

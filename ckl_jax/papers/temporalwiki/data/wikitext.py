@@ -20,7 +20,7 @@ from typing import Any
 
 from ckl_jax.errors import if_missing
 from ckl_jax.papers.temporalwiki.data import inline_templates
-from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, SOUND, HoleFiller
+from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, NOTE, SOUND, HoleFiller
 from ckl_jax.papers.temporalwiki.data.inline_templates import PLUS, POWER
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
 
@@ -33,9 +33,11 @@ _DROPPED_TAGS = frozenset(
 _WORD_TAGS = frozenset("math chem ce hiero score source syntaxhighlight".split())
 _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2 h3 h4".split())
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag;
-# \5 is an apostrophe that marks no italics; `holes` has three more.
+# \5 is an apostrophe that marks no italics; `holes` has four more.
 _LIST, _LESS, _APOSTROPHE = "\0", "\1", "\5"
-_NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND)
+_NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND + NOTE)
+_GLUED = re.compile(rf"(?<=\w){NOTE}+(?=\w)")
+_HIDDEN = re.compile(r"display\s*:\s*none")
 _LIST_MARKUP = ("*", "#", ":", ";")
 _SWITCHES = re.compile(r"__[A-Z]+__")
 # `re` looks for a literal beginning first, which is much faster. So only names of tags are without
@@ -254,10 +256,11 @@ class Extractor:
             value = self._read(rest, (*ends, t.TemplateParamEquals)).strip()
             if self._end is t.TemplateParamEquals:
                 of = unnamed if value.isdecimal() else named
-                of[value.lower()] = self._read(rest, ends).strip(" \n\t")  # a written &nbsp; stays
+                named_value = self._read(rest, ends).replace(NOTE, "")
+                of[value.lower()] = named_value.strip(" \n\t")  # a written &nbsp; stays
             else:
                 count += 1
-                unnamed[str(count)] = value
+                unnamed[str(count)] = value.replace(NOTE, "")
         places = itertools.takewhile(unnamed.__contains__, map(str, itertools.count(1)))
         text = reader([unnamed[place] for place in places], named)
         return text or _unread(name).replace(MAYBE_HOLE, HOLE)
@@ -300,9 +303,12 @@ class Extractor:
         t = self._t
         ends = (t.TagCloseOpen, t.TagCloseSelfclose)
         name = self._read(rest, (*ends, t.TagAttrStart)).strip().lower()
+        attributes = ""
         while self._end is t.TagAttrStart:
-            self._read(rest, (*ends, t.TagAttrStart))
+            attributes += self._read(rest, (*ends, t.TagAttrStart))
         closed, dropped = self._end is t.TagCloseSelfclose, name in _DROPPED_TAGS
+        if not closed and _HIDDEN.search(attributes):
+            return _skip(rest, t.TagOpenOpen, (t.TagCloseClose, t.TagCloseSelfclose))
         if closed and (token.get("wiki_markup") or "")[:1] in _LIST_MARKUP:
             return _LIST
         text = ""
@@ -325,7 +331,7 @@ class Extractor:
 def _unread(name: str) -> str:
     if inline_templates.is_sound(name):
         return SOUND
-    return "" if inline_templates.is_silent(name) else MAYBE_HOLE
+    return NOTE if inline_templates.is_silent(name) else MAYBE_HOLE
 
 
 def _skip(rest: Iterator, opening: type, closings: tuple[type, ...]) -> str:
@@ -427,6 +433,8 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
     lines: list[str] = []
     for line in [*_SWITCHES.sub("", text).split("\n"), ""]:
         shown = (_unquoted(line) if "''" in line else line).replace(_APOSTROPHE, "'")
+        if NOTE in shown:
+            shown = _GLUED.sub(" ", shown).replace(NOTE, "")
         words = [] if _LIST in line else shown.split()
         # A line of templates alone ends a paragraph.
         if words and line.strip(f" {HOLE}{MAYBE_HOLE}{SOUND}"):
