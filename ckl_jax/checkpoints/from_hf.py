@@ -7,7 +7,6 @@ Weights come from `model.safetensors`, from its shards by `model.safetensors.ind
 PyTorch's `.bin` files are pickles: loading one can run any code it contains, so they are refused.
 """
 
-import itertools
 import os
 import warnings
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from ckl_jax.checkpoints.architecture import Config
 from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf, with_output
 from ckl_jax.checkpoints.safetensors_files import SafetensorsState, safetensors_names
 from ckl_jax.checks import LARGEST
-from ckl_jax.data.text.byte_level import ByteLevelVocabulary
+from ckl_jax.data.text.byte_level import unused_ids
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json_object
 
@@ -39,30 +38,19 @@ def open_model(folder: str | Path, **overrides: Any) -> tuple[Any, dict[str, Any
     config, params = load_hf(folder, **overrides)
     architecture = architectures.of_config(config)
     vocabulary = architecture.vocabulary.of(Path(folder)).read(Path(folder))
-    check_rows(vocabulary, config.vocab_size, _unused(vocabulary))
+    check_rows(vocabulary, config.vocab_size)
     return architecture.build(config, vocabulary), params
 
 
-def check_rows(vocabulary: Any, rows: int, unused: int = 0) -> None:
-    """Raises `UserError` if a vocabulary has ids, besides `unused` ones, that no row is of."""
-    if getattr(vocabulary, "vocab_size", 0) - unused > rows:
+def check_rows(vocabulary: Any, rows: int) -> None:
+    """Raises `UserError` if a vocabulary has ids of tokens in texts that no row is of."""
+    size = getattr(vocabulary, "vocab_size", 0)
+    if size > rows and size - unused_ids(vocabulary) > rows:
         raise UserError(
             f"The vocabulary of {vocabulary.path} has {vocabulary.vocab_size} ids, sentinels "
             f"included, but config.json has a vocab_size of {rows}; give the vocabulary of this "
             "model."
         )
-
-
-def _unused(vocabulary: Any) -> int:
-    """How many of the last ids are special tokens of no text, as Gemma 3's of images."""
-    if not isinstance(vocabulary, ByteLevelVocabulary) or vocabulary.extra_ids:
-        return 0
-    used = {getattr(vocabulary, f"{kind}_id", None) for kind in ("bos", "eos", "pad", "mask")}
-    used.update(*getattr(vocabulary, "around", ()))
-    added = vocabulary.tokenizer.get_added_tokens_decoder()
-    special = {id for id, token in added.items() if token.special} - used
-    ids = reversed(range(vocabulary.vocab_size))
-    return sum(1 for _ in itertools.takewhile(special.__contains__, ids))
 
 
 def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any]]:

@@ -27,6 +27,7 @@ from ckl_jax.checkpoints.restore import (
     restore_params,
     step_of,
 )
+from ckl_jax.data.text.byte_level import unused_ids
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_folder, os_errors, write_file, write_json
 from ckl_jax.methods.method import Method
@@ -267,7 +268,7 @@ def check_vocabulary(model: BaseTransformerModel) -> None:
     for vocabulary in (model.input_vocabulary, model.output_vocabulary):
         # Fewer ids than rows are common: embeddings are padded to a multiple of 128.
         size = getattr(vocabulary, "vocab_size", 0)
-        if size > rows:
+        if size > rows and size - unused_ids(vocabulary) > rows:
             raise UserError(
                 f"{vocabulary!r} has {size} ids but {type(model.config).__name__}.vocab_size is "
                 f"{rows}; set it to {size} or more (a multiple of 128 runs fastest)."

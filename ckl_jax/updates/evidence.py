@@ -27,8 +27,14 @@ _SPANS = 5  # of a piece, masked for a T5
 Progress = Callable[[int, int, str], None]
 
 
+def open_model(folder: str | Path) -> Any:
+    """The scorer of a model in Hugging Face's format, for `ask`."""
+    compile_cache.enable()
+    return open_scorer(folder)
+
+
 def ask(
-    folder: str | Path,
+    scorer: Any,
     items: Sequence[Item],
     texts: Mapping[str, Sequence[Statement]],
     progress: Progress,
@@ -37,7 +43,7 @@ def ask(
     """Scores items and text with one model.
 
     Args:
-      folder: of Hugging Face's format.
+      scorer: of `open_model`.
       texts: {name: pieces of `pieces`}.
       progress: called with (done, total, what).
       tasks: (model, parameters) -> results of further tasks.
@@ -47,8 +53,6 @@ def ask(
       "tasks": their results}.
       Items and pieces that are longer than the model's positions are left out.
     """
-    compile_cache.enable()
-    scorer = open_scorer(folder)
     limit = getattr(scorer.model.config, "max_positions", None)
 
     def fits(statement: Statement) -> bool:

@@ -209,26 +209,13 @@ class _Run:
         # This process asks the models that another one trains meanwhile: neither may take three
         # quarters of a GPU's memory beforehand, as JAX does by default.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        with self._nothing_left():
-            asked = self.folder / "before.json"
-            self._step("before", asked, lambda: self._ask(self.model, "before"))
+        self._step("before", self.folder / "before.json", lambda: self._ask(self.model, "before"))
         self._step("training", self.folder / "train" / "summary.json", self._train)
         self._step("export", self.folder / "model" / "config.json", self._export)
         after = self.folder / "model"
         self._step("after", self.folder / "after.json", lambda: self._ask(after, "after"))
         self._judge()
         return self._ship()
-
-    @contextlib.contextmanager
-    def _nothing_left(self) -> Iterator[None]:
-        """A block that reads a model's weights: if those of the first model are refused, the
-        registry is not bound to it."""
-        try:
-            yield
-        except UserError:
-            if not self.registry.updates():
-                shutil.rmtree(self.folder)
-            raise
 
     def _begin(self) -> bool:
         """Reads the text and makes the items; False if nothing is new."""
@@ -459,9 +446,14 @@ class _Run:
             "new": evidence.pieces(new_text.read(self.folder / "held_out.jsonl"), self.masked),
             "old": evidence.pieces(self._older_held_out(), self.masked),
         }
-        results = evidence.ask(
-            model, records.read_items(self.folder), texts, self._progress, self.tasks
-        )
+        try:
+            scorer = evidence.open_model(model)
+        except UserError:
+            if not self.registry.updates():  # nothing may come of a model that cannot be read
+                shutil.rmtree(self.folder)
+            raise
+        probed = records.read_items(self.folder)
+        results = evidence.ask(scorer, probed, texts, self._progress, self.tasks)
         files.write_json(self.folder / f"{name}.json", results)
 
     def _older_held_out(self) -> Iterator[Document]:

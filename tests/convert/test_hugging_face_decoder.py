@@ -23,6 +23,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import lora
 from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
+from ckl_jax.train.setup import check_vocabulary
 from tests.helpers import random_params
 from tests.llama_tokenizer import train_tokenizer
 
@@ -79,7 +80,10 @@ def test_a_model_has_a_row_for_each_token_of_a_text(tmp_path):
     last = next(t for t, i in tokenizer["model"]["vocab"].items() if i == 299)
     tokenizer["added_tokens"].append({"id": 299, "content": last, "special": True, **added})
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    assert open_model(tmp_path)[0].config.vocab_size == 299
+    model = open_model(tmp_path)[0]
+    assert model.config.vocab_size == 299
+    check_vocabulary(model)  # of a training
+    assert main(["import-hf", "--model", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
 
 
 @pytest.mark.parametrize("put", [Path.mkdir, lambda path: path.symlink_to(path)])

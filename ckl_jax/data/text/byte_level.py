@@ -394,3 +394,15 @@ def digest_of_tokenizer(tokenizer: Any) -> str:
     merges = parse_json(tokenizer.to_str(), ANY_NUMBER)["model"].get("merges")
     parts = (sorted(tokenizer.get_vocab().items()), merges)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def unused_ids(vocabulary: Any) -> int:
+    """How many of the last ids are special tokens of no text, as Gemma 3's of images."""
+    if not isinstance(vocabulary, ByteLevelVocabulary) or vocabulary.extra_ids:
+        return 0
+    used = {getattr(vocabulary, f"{kind}_id", None) for kind in ("bos", "eos", "pad", "mask")}
+    used.update(*getattr(vocabulary, "around", ()))
+    added = vocabulary.tokenizer.get_added_tokens_decoder()
+    special = {id for id, token in added.items() if token.special} - used
+    ids = reversed(range(vocabulary.vocab_size))
+    return sum(1 for _ in itertools.takewhile(special.__contains__, ids))
