@@ -111,6 +111,7 @@ def update(
       rollback: Make the update before the current one current again, and stop.
       watch: Look at the documents every so many seconds, and update when they have changed.
     """
+    from ckl_jax.parallel import processes
     from ckl_jax.updates import job, records
     from ckl_jax.updates.registry import Registry
 
@@ -120,8 +121,10 @@ def update(
         if not Path(settings.out, "registry.json").exists():
             raise UserError(f"{settings.out} holds no updates: there is none to go back from.")
         registry = Registry.open(settings.out, None)
-        print(f"Current: {registry.roll_back()}")
-        write_history(registry)
+        with processes.FolderLock() as lock:
+            lock.acquire(registry.root, "updated", "--out")
+            print(f"Current: {registry.roll_back()}")
+            write_history(registry)
         return 0
     checks.require_positive(**{"--watch": watch})
     with counting() as progress:

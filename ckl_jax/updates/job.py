@@ -201,7 +201,16 @@ class _Run:
 
     def run(self) -> int:
         if self.registry.is_shipping(self.folder):
-            self._say(f"{self.folder} was stopped after its verdict.")
+            condition = records.read(self.folder, "verdict.json")["condition"]
+            if condition != self.settings.ship_if:
+                raise UserError(
+                    f"{self.folder} was stopped after its verdict by the condition {condition!r}; "
+                    "give this --ship-if to end it, and another one with the next update."
+                )
+            self._say(
+                f"{self.folder} was stopped after its verdict; this command ends it and reads no "
+                "new text."
+            )
             return self._ship()
         if not self._begin():
             return gate.EXIT_CODES[gate.TOO_FEW]

@@ -22,6 +22,7 @@ from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, t5
+from ckl_jax.parallel import processes
 from ckl_jax.updates import evidence, job, new_text, records, registry, training
 from ckl_jax.updates.new_text import Sentences
 from ckl_jax.updates.registry import Registry
@@ -250,7 +251,10 @@ def test_a_hook_that_fails_is_said_and_the_model_is_current(hook, said, done, tm
     shutil.rmtree(registry.root / "updates" / "0002")
     registry.finish(first, records.read(first, "verdict.json"))
     (registry.root / "current").unlink()
-    assert update(registry.root, tmp_path, f"--on-ship={hook}") == 2
+    assert update(registry.root, tmp_path, "--ship-if=new >= 1") == 2
+    assert "stopped after its verdict by the condition 'new <= 1" in capsys.readouterr().err
+    same = "--ship-if=new <= 1 at n >= 1"
+    assert update(registry.root, tmp_path, same, f"--on-ship={hook}") == 2
     assert f"--on-ship {said}" in capsys.readouterr().err
     assert registry.current == "0001" and not registry.is_shipping(first)
     registry.finish(first, records.read(first, "verdict.json"))  # killed there
@@ -265,6 +269,10 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
     assert "names '0009', which is no finished update" in capsys.readouterr().err
     (out / "current").write_text("0001\n")
+    with processes.FolderLock() as lock:
+        lock.acquire(out, "updated", "--out")
+        assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
+    assert "is being updated by process" in capsys.readouterr().err
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 0
     assert str(llama) in capsys.readouterr().out and Registry(out).current is None
     assert "Current: the first model." in (out / "history.html").read_text()
