@@ -50,7 +50,7 @@ def _settings(config: ModernBertConfig) -> dict[str, Any]:
         "attention_bias": bool(config.attention_bias),
         "mlp_bias": config.mlp_bias,
         "local_attention": 2 * (config.window - 1),
-        "layer_types": hf_rope.there(config.types),
+        "layer_types": hf_rope.layer_type_names(config.types),
         "rope_parameters": ropes["rope_parameters"],
         "global_rope_theta": ropes["rope_theta"],
         "local_rope_theta": ropes["rope_local_base_freq"],

@@ -131,9 +131,9 @@ def _scaling(found: Settings) -> dict[str, Any] | None:
 
 def window_settings(config: DecoderConfig) -> dict[str, Any]:
     """`sliding_window` and `layer_types`."""
-    return {"sliding_window": config.window, "layer_types": there(config.types)}
+    return {"sliding_window": config.window, "layer_types": layer_type_names(config.types)}
 
 
-def there(types: Sequence[str]) -> list[str]:
+def layer_type_names(types: Sequence[str]) -> list[str]:
     """Types of layers as `config.json` has them."""
     return [_THERE[kind] for kind in types]

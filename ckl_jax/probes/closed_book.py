@@ -166,13 +166,11 @@ class ClosedBookEvaluator:
         for probe, rows in self._rows.items():
             length = self.config.lengths(probe)[0]
             cut = sum(len(row) - self._continues > length for row in rows)
-            if cut and jax.process_index() == 0:
-                print(
-                    f"Warning: {cut:,} of {len(rows):,} inputs of {probe} have more than {length} "
-                    f"tokens and are cut at their {'start' if self._continues else 'end'}; "
-                    "ClosedBook.input_lengths sets how many are read.",
-                    file=sys.stderr,
-                    flush=True,
+            if cut:
+                _warn(
+                    f"{cut:,} of {len(rows):,} inputs of {probe} have more than {length} tokens "
+                    f"and are cut at their {'start' if self._continues else 'end'}; "
+                    "ClosedBook.input_lengths sets how many are read"
                 )
 
     def _check_beams(self) -> None:
@@ -220,8 +218,7 @@ class ClosedBookEvaluator:
                 raise UserError(
                     f"{said}. Give other probes or text, or leave ClosedBook.strict out."
                 )
-            if jax.process_index() == 0:
-                print(f"Warning: {said}.", file=sys.stderr, flush=True)
+            _warn(said)
 
     def __call__(self, params: Any, step: int, last: bool) -> Iterator[dict[str, Any]]:
         """Yields one row per item; the first of a probe has its `probe_record` too."""
@@ -289,6 +286,11 @@ class ClosedBookEvaluator:
         if self._continues:
             return prompt_of(item, self.config.questions)
         return item.question if self.config.questions else item.input
+
+
+def _warn(said: str) -> None:
+    if jax.process_index() == 0:
+        print(f"Warning: {said}.", file=sys.stderr, flush=True)
 
 
 def _generator_of(

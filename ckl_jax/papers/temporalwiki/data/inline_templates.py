@@ -379,11 +379,6 @@ def _translation(code: str, unnamed: Unnamed, named: Named) -> str:
     return text + (f", lit. '{meaning}'" if meaning else "")
 
 
-def _any_translation(unnamed: Unnamed, named: Named) -> str:
-    """{{langx|fr|mot}}: "French: mot"."""
-    return _translation(unnamed[0], unnamed[1:], named) if unnamed else ""
-
-
 def _japanese(order: Sequence[int], unnamed: Unnamed, named: Named) -> str:
     """{{nihongo|Tokyo|東京|Tōkyō}}: "Tokyo (東京, Tōkyō)"; others of its kind in another order."""
     parts = [*unnamed[:5], "", "", "", "", ""][:5]
@@ -405,11 +400,6 @@ def _chinese(unnamed: Unnamed, named: Named) -> str:
 
 
 # --- ships
-
-
-def _any_ship(unnamed: Unnamed, named: Named) -> str:
-    """{{ship|HMS|Hood}}: "HMS Hood"."""
-    return _ship(unnamed[0], unnamed[1:], named) if unnamed else ""
 
 
 def _ship(prefix: str, unnamed: Unnamed, named: Named) -> str:
@@ -507,6 +497,11 @@ def _hours(unnamed: Unnamed, named: Named) -> str:
     return _ship(_SHIPS["hms"], unnamed, named)
 
 
+def _after_first(read: Callable[[str, Unnamed, Named], str]) -> Callable[[Unnamed, Named], str]:
+    """{{ship|HMS|Hood}} as {{HMS|Hood}}, {{langx|fr|mot}} as {{lang-fr|mot}}."""
+    return lambda unnamed, named: read(unnamed[0], unnamed[1:], named) if unnamed else ""
+
+
 _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     **dict.fromkeys(("convert", "conv", "convert/2"), _convert),
     "cvt": functools.partial(_convert, abbreviated=True),
@@ -516,9 +511,9 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "height": _height,
     "age": _age,
     **{name: functools.partial(_ship, prefix) for name, prefix in _SHIPS.items()},
-    "ship": _any_ship,
+    "ship": _after_first(_ship),
     **dict.fromkeys(("sclass", "sclass-", "sclass2", "sclass2-"), _ship_class),
-    "langx": _any_translation,
+    "langx": _after_first(_translation),
     "nihongo": functools.partial(_japanese, (0, 1, 2)),
     "nihongo3": functools.partial(_japanese, (2, 1, 0)),
     "nihongo krt": functools.partial(_japanese, (1, 2, 0)),
