@@ -60,6 +60,8 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
         reason = e.strerror or str(e)
         advice = "check the path" if action == "read" else "choose another folder"
         advice = f"free space or {advice}" if e.errno in _FULL else advice
+        if action != "read" and e.errno in (errno.EACCES, errno.EROFS):
+            advice = f"make its folder writable, or {advice}"
         raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from None
 
 

@@ -118,7 +118,7 @@ def update(
     if rollback:
         from ckl_jax.updates.report import write_history  # slow
 
-        if not Path(settings.out, "registry.json").exists():
+        if not any(Path(settings.out, name).exists() for name in ("registry.json", "updates")):
             raise UserError(f"{settings.out} holds no updates: there is none to go back from.")
         registry = Registry.open(settings.out, None)
         with processes.FolderLock() as lock:

@@ -15,19 +15,21 @@ The rule sees words, not meaning: that the two sentences state one fact is likel
 
 import collections
 import dataclasses
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
 from ckl_jax.data.text.documents import Document, spread
-from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise
+from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise, without_lead_in
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.updates.names import NameFinder
 from ckl_jax.updates.sentence_index import COMMON, YEAR, Index, Pair, Sentence, middle
 
 TAGS = ("new", "changed", "kept")
 CANDIDATES = 10  # answers that a model chooses from
+_DRAWN = 400  # names of a text that may be wrong answers
 # Of new and of old text that is searched, spread evenly: what takes half a minute and 0.5 GB.
 _DOCUMENTS, _TEXT_WORDS = 20_000, 5_000_000
 # Words of their own that two wordings of a fact share, where the answer is no rare name.
@@ -367,23 +369,9 @@ def _item(
     answer, about = pair
     start, end = probe.span(answer)
     text = probe.text[start:end]
-    generator = random.Random(hash64(seed, *pair))
-    is_date = answer in probe.is_date
-    names = {key for _, _, key in probe.spans}
-    frame = probe.frame(*pair)
-    pool = []
-    for index in indices:
-        for key in generator.sample(list(index.labels), min(400, len(index.labels))):
-            sentence = index.by_name[key][0] if index.by_name[key] else None
-            if sentence is None or (key in sentence.is_date) != is_date or key in names:
-                continue
-            if any((key, name) in i.by_pair for i in indices for name in names - {answer}):
-                continue  # it may be right as well
-            near = len(frame & sentence.frame(key))
-            length = abs(len(key.split()) - len(answer.split()))
-            pool.append((length > 1, -near, length, key, index.labels[key]))
-    others = {key: label for *_, key, label in sorted(pool) if key != normalise(old)}
-    wrong = list(others.values())[: CANDIDATES - 1 - bool(old)]
+    others = _wrong_answers(pair, probe, indices, random.Random(hash64(seed, *pair)))
+    wrong = [label for key, label in others.items() if key != normalise(old)]
+    wrong = wrong[: CANDIDATES - 1 - bool(old)]
     if len(wrong) < 3:  # too easy a choice
         return None
     return Item(
@@ -399,6 +387,34 @@ def _item(
         document=probe.document,
         evidence=evidence.text,
     )
+
+
+def _wrong_answers(
+    pair: Pair, probe: Sentence, indices: tuple[Index, Index], generator: random.Random
+) -> dict[str, str]:
+    """{key: label} of names that no text states of those in the sentence, the likeliest first.
+
+    What the same wordings state of other names is likelier than what stands in like sentences.
+    """
+    answer = pair[0]
+    is_date, frame = answer in probe.is_date, probe.frame(*pair)
+    names = {key for _, _, key in probe.spans}
+    alike = indices[0].answers(indices[0].wordings(pair))
+    pool = []
+    for index in indices:
+        there = sorted(alike & index.labels.keys())
+        drawn = (generator.sample(k, min(_DRAWN, len(k))) for k in (there, list(index.labels)))
+        for key in dict.fromkeys(itertools.chain(*drawn)):
+            sentence = index.by_name[key][0] if index.by_name[key] else None
+            if sentence is None or (key in sentence.is_date) != is_date or key in names:
+                continue
+            if any((key, name) in i.by_pair for i in indices for name in names - {answer}):
+                continue  # it may be right as well
+            near = len(frame & sentence.frame(key))
+            length = abs(len(key.split()) - len(answer.split()))
+            rank = key not in alike, length > 1, -near, length
+            pool.append((rank, len(pool), key, index.labels[key]))
+    return {key: label for _, _, key, label in sorted(pool)}
 
 
 def _still_right(
@@ -437,7 +453,11 @@ def without(text: str, held: frozenset[str]) -> str:
     if not held:
         return text
     kept = (
-        " ".join(s for s in split_sentences(paragraph) if normalise(s) not in held)
+        " ".join(
+            s
+            for s in split_sentences(paragraph)
+            if held.isdisjoint(map(normalise, (s, without_lead_in(s))))
+        )
         for paragraph in text.split("\n")
     )
     return "\n".join(paragraph for paragraph in kept if paragraph)

@@ -176,7 +176,7 @@ class _Run:
         self.facts = facts_file.read(settings.facts) if settings.facts else []
         self.gate = scores.parse(settings.ship_if)
         self.tasks = self._tasks() if settings.harness else None
-        self._start, self._seconds = time.monotonic(), {}
+        self._seconds: dict[str, float] = {}
 
     def _with_since(self, settings: Update) -> Update:
         """The settings; without --since that of the last update, if its text is not learned."""
@@ -306,6 +306,10 @@ class _Run:
     # --- documents
 
     def read(self) -> None:
+        if self.settings.unreachable:
+            self._say(f"{self.settings.unreachable} The update would end without a verdict.")
+        if self.base is None and self.registry.updates():
+            self._say(f"No update is current: this one begins with {self.model}, as the first did.")
         last = self.learned[-1] if self.learned else None
         known = new_text.Sentences(last and last / "sentences.npy")
         counts, today = new_text.Counts(), datetime.date.today().isoformat()
@@ -461,9 +465,24 @@ class _Run:
             if not self.registry.updates():  # nothing may come of a model that cannot be read
                 shutil.rmtree(self.folder)
             raise
-        probed = records.read_items(self.folder)
+        known = self._known_answers() if name == "before" else {}
+        probed = [i for i in records.read_items(self.folder) if i.id not in known]
         results = evidence.ask(scorer, probed, texts, self._progress, self.tasks)
+        results["answers"] |= known
         files.write_json(self.folder / f"{name}.json", results)
+
+    def _known_answers(self) -> dict[str, int]:
+        """Answers of the current model that its own update asked for, and this one asks again."""
+        if not self.learned or not (self.learned[-1] / "after.json").exists():
+            return {}
+
+        def asked(item: items.Item) -> tuple[str, int, tuple[str, ...]]:
+            return item.text, item.start, item.candidates
+
+        places = records.read(self.learned[-1], "after.json")["answers"]
+        was = {asked(item): places.get(item.id) for item in records.read_items(self.learned[-1])}
+        now = ((item.id, was.get(asked(item))) for item in records.read_items(self.folder))
+        return {id: place for id, place in now if place is not None}
 
     def _older_held_out(self) -> Iterator[Document]:
         """Held-out text of earlier updates and from before --since, on which none has trained."""

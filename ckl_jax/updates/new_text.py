@@ -1,8 +1,9 @@
 """Selects the new text of documents: sentences that the current model has not learned.
 
 A document of which nothing is new is left out; of one that was edited, the paragraphs with a new
-sentence stay. Sentences are compared without case, punctuation and blanks, by 64-bit hashes: eight
-bytes of memory for each sentence ever read.
+sentence stay. Sentences are compared without case, punctuation and blanks, but with signs and
+currencies, by 64-bit hashes: eight bytes of memory for each sentence ever read. One that is known
+but for a few words that lead to it ("Update: ...") is not new.
 """
 
 import collections
@@ -17,7 +18,7 @@ import numpy as np
 from ckl_jax.data.buckets import bucket_path, hash64, write_rows
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.data.text.documents import Document, json_line, parse_document
-from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.sentences import comparison_key, without_lead_in
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, read_jsonl
@@ -63,15 +64,20 @@ class Sentences:
         _, first = np.unique(hashes, return_index=True)
         new = np.zeros(len(hashes), bool)
         new[first] = True
-        for known in (self._sorted, self._recent):
-            at = np.minimum(np.searchsorted(known, hashes), max(len(known) - 1, 0))
-            if len(known):
-                new &= known[at] != hashes
+        new &= ~self.contain(hashes)
         if new.any():
             _sort_in(self._recent, np.sort(hashes[new]))
         if len(self._recent) > _BUFFER:
             self._merge()
         return new
+
+    def contain(self, hashes: np.ndarray) -> np.ndarray:
+        """Which hashes have been added."""
+        found = np.zeros(len(hashes), bool)
+        for known in filter(len, (self._sorted, self._recent)):
+            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            found |= known[at] == hashes
+        return found
 
     def _merge(self) -> None:
         _sort_in(self._sorted, self._recent)
@@ -158,7 +164,11 @@ def select(
         counts.documents += len(batch)
         split = [_paragraphs(document) for document in batch]
         flat = [h for paragraphs in split for _, hashes in paragraphs for h in hashes]
-        new = iter(known.add(np.array(flat, np.int64)).tolist())
+        hashes, after_lead_in = np.array(flat, np.int64).reshape(-1, 2).T
+        is_new = known.add(hashes)
+        led = is_new & (hashes != after_lead_in)
+        is_new[led] = ~known.contain(after_lead_in[led])
+        new = iter(is_new.tolist())
         for document, paragraphs in zip(batch, split, strict=True):
             fresh = [(p, [next(new) for _ in hashes]) for p, hashes in paragraphs]
             kept = [p for p, flags in fresh if any(flags)]
@@ -177,13 +187,22 @@ def select(
                 yield dataclasses.replace(document, text="\n".join(kept)), is_old
 
 
-def _paragraphs(document: Document) -> list[tuple[str, list[int]]]:
-    """The paragraphs of a document, each with the hashes of its sentences."""
+def _paragraphs(document: Document) -> list[tuple[str, list[tuple[int, int]]]]:
+    """The paragraphs of a document; of each sentence the hashes of all and after its lead-in."""
     return [
-        (p, [hash64(key) for key in map(normalise, split_sentences(p)) if key])
+        (p, [hashes for s in split_sentences(p) if (hashes := _hashes(s))])
         for p in document.text.split("\n")
         if p.strip()
     ]
+
+
+def _hashes(sentence: str) -> tuple[int, int] | None:
+    """None for a sentence without words."""
+    if not (key := comparison_key(sentence)):
+        return None
+    rest = without_lead_in(sentence)
+    first = hash64(key)
+    return first, first if rest == sentence else hash64(comparison_key(rest))
 
 
 def write_documents(documents: Iterable[tuple[Document, bool]], new: Path, old: Path) -> None:

@@ -1,6 +1,7 @@
 """Opens what an update begins with: its registry and its model."""
 
 import collections
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ def open_registry(settings: Update) -> Registry:
     if model is not None:
         require_model(model)
     checks.require_folder(**{"--out": settings.out})
+    root = Path(settings.out)
+    if root.is_dir() and not os.access(root, os.W_OK | os.X_OK):
+        raise UserError(
+            f"Nothing can be written in {root}: make it writable, or give another --out."
+        )
     registry = Registry.open(settings.out, None if model is None else str(model.absolute()))
     page = registry.root / "history.html"
     try:

@@ -61,6 +61,11 @@ class Registry:
                     f"{root} holds updates of {began}, not of {model}: leave --model out, or give "
                     "another --out."
                 )
+        elif registry._folders():
+            raise UserError(
+                f"There is no {path}, which names the model that the updates in {root} began with; "
+                f'restore it, or write {{"format": {_FORMAT}, "model": "FOLDER OR NAME"}} into it.'
+            )
         elif model is None:
             raise UserError(f"{root} holds no updates yet; give the --model to begin with.")
         else:

@@ -7,7 +7,6 @@ import numpy as np
 
 from ckl_jax.analysis import statistics
 from ckl_jax.analysis.gate import Gate, Score
-from ckl_jax.errors import UserError
 
 SCORES = {
     "new": "new facts answered right after the update",
@@ -42,15 +41,16 @@ def parse(text: str) -> Gate:
     return Gate.parse(text, SCORES, _HINT, advice=_ADVICE, bounds=_BOUNDS)
 
 
-def require_reachable(gate: Gate, max_items: int) -> None:
-    """Raises `UserError` if a score of a condition can never be of as many items as it asks for."""
+def unreachable(gate: Gate, max_items: int) -> str:
+    """Says that a score of a condition can never be of as many items as it asks for, or ""."""
     for name in gate.condition.names():
         most, why = (PIECES, "pieces of text") if name in TEXTS else (max_items, "(--max-items)")
         if gate.min_items > most:
-            raise UserError(
+            return (
                 f"The condition {gate.text!r} can never hold: it asks for {gate.min_items:,} "
                 f"items, and {name} is of at most {most:,} {why}; give a smaller number."
             )
+    return ""
 
 
 def scores(

@@ -187,6 +187,10 @@ class Index:
                 if i != about:
                     yield (s.relation, i, about), key, s.date
 
+    def answers(self, wordings: frozenset[Wording]) -> set[str]:
+        """What some wordings state of any name."""
+        return set().union(*_facts(wordings, self._indices).values())
+
     def has_several(self, wordings: frozenset[Wording], *, in_older: bool = False) -> bool:
         """Whether a name has several answers at a time, as a manager of two firms.
 

@@ -81,9 +81,9 @@ class Update:
             checks.require_int(1, **{f"--{name.replace('_', '-')}": getattr(self, name)})
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0.")
-        gate = scores.parse(self.ship_if)
-        if self.ship_if != scores.DEFAULT:  # by which a trial of few items has too few
-            scores.require_reachable(gate, self.max_items)
+        # By the default one a trial of few items has too few.
+        if (why := self.unreachable) and self.ship_if != scores.DEFAULT:
+            raise UserError(why)
         try:
             empty = self.on_ship is not None and not shlex.split(self.on_ship)
         except ValueError as e:
@@ -95,6 +95,11 @@ class Update:
                 datetime.date.fromisoformat(self.since)
             except ValueError as e:
                 raise UserError(f"--since {self.since!r} is not a day YYYY-MM-DD.") from e
+
+    @property
+    def unreachable(self) -> str:
+        """Why the condition can never hold, or ""."""
+        return scores.unreachable(scores.parse(self.ship_if), self.max_items)
 
     @property
     def command(self) -> str:

@@ -23,6 +23,15 @@ def test_planted_facts_are_found_with_their_class():
     assert len(made) == len(facts) and set(right(made, facts)) == set(facts)
 
 
+def test_wrong_answers_are_what_the_text_says_of_others_in_the_same_relation():
+    facts, _, made, _ = make(tellings=3)
+    relation = {name: f.relation for f in facts for name in (f.answer, f.old)}
+    relation |= {f.subject: "firm" for f in facts}
+    offered = [(item.answer, name) for item in made for name in item.candidates[1:]]
+    assert len(offered) == 9 * len(made) > 0
+    assert all(relation.get(name) == relation[answer] for answer, name in offered)
+
+
 def named(facts, relation, old, answer):
     """The facts, of which the changed ones of a relation have other names."""
     return [

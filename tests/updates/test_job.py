@@ -109,6 +109,20 @@ def test_two_updates_leave_their_evidence(done):
     assert not (second / "train").exists()  # the model is exported
 
 
+def test_answers_of_the_update_before_are_not_asked_for_again(done, monkeypatch):
+    first, second = (done / "updates" / name for name in ("0001", "0002"))
+    known = {item.text: item for item in records.read_items(first)}
+    said = records.read(second, "before.json")["answers"]
+    again = [i for i in records.read_items(second) if i.text in known]
+    assert again and all(i.candidates == known[i.text].candidates for i in again)
+    scorer = evidence.open_model(first / "model")
+    asked = evidence.ask(scorer, again, {}, lambda *_: None)["answers"]
+    assert asked == {i.id: said[i.id] for i in again}
+    run = job._Run.__new__(job._Run)
+    run.learned, run.folder = [first], second
+    assert run._known_answers() == asked
+
+
 def test_what_ships_was_trained(done, llama):
     _, before = load_hf(llama)
     _, after = load_hf(done / "updates" / "0001" / "model")
@@ -131,6 +145,10 @@ def test_nothing_new_is_one_sentence_and_changes_nothing(done, texts, capsys):
     before = sorted(p.name for p in (done / "updates").iterdir())
     copy = done.parent / "copy"
     shutil.copytree(done, copy)
+    (copy / "current").rename(copy / "aside")
+    assert update(copy, texts / "first.jsonl", "--dry-run") in (0, 3)
+    assert "No update is current: this one begins with" in capsys.readouterr().out
+    (copy / "aside").rename(copy / "current")
     assert update(copy, texts / "first.jsonl") == 3
     assert "Nothing to learn" in capsys.readouterr().out
     assert sorted(p.name for p in (copy / "updates").iterdir()) == before
@@ -273,6 +291,10 @@ def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
         lock.acquire(out, "updated", "--out")
         assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
     assert "is being updated by process" in capsys.readouterr().err
+    (out / "registry.json").rename(tmp_path / "aside")
+    assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
+    assert "registry.json, which names the model that the updates in" in capsys.readouterr().err
+    (tmp_path / "aside").rename(out / "registry.json")
     assert ckl.main(["update", "--out", str(out), "--rollback"]) == 0
     assert str(llama) in capsys.readouterr().out and Registry(out).current is None
     assert "Current: the first model." in (out / "history.html").read_text()

@@ -35,6 +35,16 @@ def test_what_was_read_is_left_out_and_edited_paragraphs_stay(tmp_path):
     assert again.equals(tmp_path / "more.npy") and not again.equals(tmp_path / "known.npy")
 
 
+def test_a_sentence_that_a_few_words_lead_to_is_known_and_a_currency_is_not():
+    known = Sentences()
+    select_all([document("a", "It costs $5 now. Acme sits in Rome.")], known)
+    again = ("FYI, it costs $5 now.\nAs before: Acme sits in Rome.", "Update - acme sits in Rome.")
+    assert not select_all([document("b", text) for text in again], known)[0]
+    new = ("It costs €5 now.", "In March, Acme sits in Rome.", "Acme: it moves.", "It costs $5.")
+    found, _ = select_all([document("c", "\n".join(new))], known)
+    assert [d.text for d, _ in found] == ["\n".join(new)]
+
+
 def test_earlier_days_are_old(tmp_path):
     documents = [document("a", A, "2024-12-31"), document("b", "All is new here.", "2025-01-01")]
     found, counts = select_all(documents, Sentences(), "2025-01-01")

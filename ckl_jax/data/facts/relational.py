@@ -164,6 +164,11 @@ class Dataset:
           UserError: a file is missing or wrong; the message names relation, line and field.
         """
         folder = _folder(path)
+        inside = sorted(str(found.parent) for found in folder.glob(f"*/{METADATA}"))
+        if inside and not (folder / METADATA).exists():
+            raise UserError(
+                f"{folder} is no dataset, but holds {', '.join(inside)}; give that folder."
+            )
         metadata = _object(folder / METADATA)
         if relation_info is None:
             paths = (folder / "relation_info.json", folder.parent / "relation_info.json")

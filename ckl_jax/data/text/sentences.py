@@ -27,6 +27,11 @@ _SIGN = re.compile(
     rf"|(?<=\b[A-Z])[{_DASHES}](?![{_DASHES}\w])"
 )
 _LEADING_POINT = re.compile(r"\.(?=\d)(?<![\w.]\.)")  # of .5
+# Up to three words, of which the first alone may be a name: "Update:", "As before,".
+_LEAD_IN = re.compile(
+    r"[\"\u201c(]?[^\W\d_]+(?:['\u2019 -][^\W\d_A-Z]+){0,2} ?"
+    r"(?:[:,;]|[-\u2013\u2014]+(?= ))\s+(?=\S)"
+)
 _NOT_ALPHANUMERIC = bytes(c for c in range(128) if not chr(c).isalnum())
 
 
@@ -79,7 +84,15 @@ def comparison_key(text: str) -> str:
     if not _WORD.search(text):
         return ""
     text = _DASH.sub(" ", _SIGN.sub(_MINUS, text))
+    if not symbols.search(text):
+        return normalise(text)
     return " ".join(symbols.sub(r" \1 ", other.sub("", text)).lower().split())
+
+
+def without_lead_in(sentence: str) -> str:
+    """A sentence without up to three words that lead to it: "FYI, the shop is open."."""
+    match = _LEAD_IN.match(sentence)
+    return sentence[match.end() :] if match else sentence
 
 
 def letters(text: str) -> bytes:
