@@ -50,6 +50,7 @@ _SIZES = (
     "num_hidden_layers",
     "num_attention_heads",
 )
+_BIASES = "attention_bias", "mlp_bias"
 BIASED = ("query", "key", "value", "out")
 
 
@@ -62,6 +63,7 @@ class Family:
       fields: settings -> fields of `DecoderConfig` beside sizes.
       settings: {field of `config.json`: value for a configuration}, beside sizes; of an export.
       fixed: settings that change the computation, and the one value that is offered.
+      ignored: settings of other families that transformers does not read in this one.
       renamed: sizes under other names in `config.json`.
     """
 
@@ -70,6 +72,7 @@ class Family:
     fields: Callable[[Settings], dict[str, Any]]
     settings: Callable[[DecoderConfig], dict[str, Any]]
     fixed: Settings = dataclasses.field(default_factory=dict)
+    ignored: tuple[str, ...] = ("mlp_bias",)
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -134,23 +137,23 @@ def _qwen3_fields(settings: Settings) -> dict[str, Any]:
 
 
 def _gemma_fields(settings: Settings) -> dict[str, Any]:
+    name = settings.get("hidden_act")
     # "gelu" in the first files means its tanh form.
-    name = settings.get("hidden_activation") or settings.get("hidden_act") or "gelu_pytorch_tanh"
-    if name not in ("gelu", "gelu_pytorch_tanh"):
-        raise UserError(
-            f"config.json says hidden_activation {name!r}: only 'gelu_pytorch_tanh' can be "
-            "imported."
-        )
-    return _llama_fields({"tie_word_embeddings": True, **settings, "hidden_act": None}) | dict(
-        norm_plus_one=True,
-        mlp_activations=("gelu", "linear"),
-        embed_scale=math.sqrt(settings["hidden_size"]),
+    name = "gelu_pytorch_tanh" if name in (None, "gelu") else name
+    return _llama_fields({"tie_word_embeddings": True, **settings, "hidden_act": name}) | dict(
+        norm_plus_one=True, embed_scale=math.sqrt(settings["hidden_size"])
     )
+
+
+def _later_gemma_fields(settings: Settings) -> dict[str, Any]:
+    activation = _activation(settings, "hidden_activation", "gelu_pytorch_tanh")
+    fields = _gemma_fields({**settings, "hidden_act": None})
+    return fields | {"mlp_activations": (activation, "linear")}
 
 
 def _gemma2_fields(settings: Settings) -> dict[str, Any]:
     settings = {"sliding_window": 4096, **settings}
-    fields = _gemma_fields(settings) | dict(
+    fields = _later_gemma_fields(settings) | dict(
         norm_place="both",
         query_scale=settings.get("query_pre_attn_scalar", 256) ** -0.5,
         attention_softcap=settings.get("attn_logit_softcapping", 50.0),
@@ -175,7 +178,7 @@ def _gemma3_fields(settings: Settings) -> dict[str, Any]:
         ropes = {"full": rope(whole, 1e6), "sliding": rope(windowed, local)}
     else:  # earlier files: the scaling is of full layers only
         ropes = {"full": rope(settings, 1e6), "sliding": {"rope_theta": local}}
-    return _gemma_fields({**settings, "rope_parameters": None}) | dict(
+    return _later_gemma_fields({**settings, "rope_parameters": None}) | dict(
         norm_place="both",
         qk_norm="head",
         query_scale=settings.get("query_pre_attn_scalar", 256) ** -0.5,
@@ -276,6 +279,12 @@ def _name_of(config: DecoderConfig) -> str:
     return "gelu_pytorch_tanh" if ours == "gelu" else {v: k for k, v in _ACTIVATIONS.items()}[ours]
 
 
+def _mistral_settings(config: DecoderConfig) -> dict[str, Any]:
+    # transformers takes what has layer_types for a Ministral, which is the same but for these.
+    windows = window_settings(config) if len(set(config.types)) > 1 else {}
+    return _llama_settings(config) | {"sliding_window": config.window} | windows
+
+
 def _qwen_settings(config: DecoderConfig) -> dict[str, Any]:
     full = config.types.count("full")
     ordered = config.types == ("full",) * full + ("sliding",) * (config.num_layers - full)
@@ -290,10 +299,7 @@ def _qwen_settings(config: DecoderConfig) -> dict[str, Any]:
 
 
 def _gemma_settings(config: DecoderConfig) -> dict[str, Any]:
-    return _llama_settings(config) | {
-        "hidden_act": "gelu_pytorch_tanh",
-        "hidden_activation": "gelu_pytorch_tanh",
-    }
+    return _llama_settings(config) | {"hidden_activation": _name_of(config)}
 
 
 def _gemma2_settings(config: DecoderConfig) -> dict[str, Any]:
@@ -369,12 +375,21 @@ FAMILIES = {
         names=names.LLAMA,
         fields=_llama_fields,
         settings=_llama_settings,
+        ignored=(),
     ),
     "mistral": Family(
         architecture="MistralForCausalLM",
         names=names.LLAMA,
         fields=_mistral_fields,
-        settings=lambda config: _llama_settings(config) | {"sliding_window": config.window},
+        settings=_mistral_settings,
+        ignored=_BIASES,
+    ),
+    "ministral": Family(
+        architecture="MinistralForCausalLM",
+        names=names.LLAMA,
+        fields=_mistral_fields,
+        settings=lambda config: _llama_settings(config) | window_settings(config),
+        ignored=_BIASES,
     ),
     "qwen2": Family(
         architecture="Qwen2ForCausalLM",
@@ -418,6 +433,7 @@ FAMILIES = {
         names=names.PHI3,
         fields=_phi3_fields,
         settings=_phi3_settings,
+        ignored=_BIASES,
     ),
     "gpt_neox": Family(
         architecture="GPTNeoXForCausalLM",
@@ -454,9 +470,11 @@ def read(
 ) -> DecoderConfig:
     """`config_from_hf`, of a subclass and its family."""
     model_type = settings["model_type"]
-    settings = {**settings, **{k: settings[v] for k, v in family.renamed.items() if v in settings}}
+    settings = {k: v for k, v in settings.items() if k not in family.ignored}
+    settings |= {k: settings[v] for k, v in family.renamed.items() if v in settings}
     if model_type == "bloom":
-        settings.setdefault("intermediate_size", 4 * settings.get("hidden_size", 0))
+        settings["hidden_size"] = settings.get("n_embed") or settings.get("hidden_size")
+        settings.setdefault("intermediate_size", 4 * (settings["hidden_size"] or 0))
     check_settings(settings, family.fixed, _SIZES, family.architecture)
     head_dim = _head_dim(settings)
     fields = dict(

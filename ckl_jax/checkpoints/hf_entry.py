@@ -75,8 +75,10 @@ _CHECKS: Mapping[str, Callable[..., None]] = {
     r"(short|long)_factor": _check_factors,
     r"num_key_value_heads|head_dim|(original_)?max_position_embeddings|seq_length|n_inner"
     r"|_?sliding_window(_pattern)?|local_attention|global_attn_every_n_layers|num_decoder_layers"
-    r"|word_embed_proj_dim|embedding_size|relative_attention_(num_buckets|max_distance)"
+    r"|word_embed_proj_dim|embedding_size|relative_attention_max_distance"
     r"|pretraining_tp": functools.partial(checks.require_int, 1, 2**31 - 1),
+    # Half of an encoder's are for each side, and half of those for distances one by one.
+    r"relative_attention_num_buckets": functools.partial(checks.require_int, 4, 2**31 - 1),
     r"max_window_layers|type_vocab_size": functools.partial(checks.require_int, 0, 2**31 - 1),
     r"tie_word_embeddings|scale_decoder_outputs|(attention|mlp|norm)_bias|use_sliding_window"
     r"|use_parallel_residual|do_layer_norm_before|_remove_final_layer_norm|slow_but_exact"

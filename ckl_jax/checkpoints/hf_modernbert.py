@@ -22,8 +22,8 @@ def _fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     period = settings.get("global_attn_every_n_layers", 3)
     types = hf_rope.layer_types(settings, ("full",) + ("sliding",) * (period - 1))
     ropes = {
-        "full": settings.get("global_rope_theta", 160000.0),
-        "sliding": settings.get("local_rope_theta", 10000.0),
+        "full": settings.get("global_rope_theta") or 160000.0,
+        "sliding": settings.get("local_rope_theta") or 10000.0,
     }
     given = settings.get("rope_parameters") or {}
     return dict(
@@ -65,6 +65,7 @@ FAMILY = hf_decoder.Family(
     fields=_fields,
     settings=_settings,
     fixed=_FIXED,
+    ignored=(),
 )
 
 ARCHITECTURE = dataclasses.replace(

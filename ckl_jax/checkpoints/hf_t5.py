@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.checkpoints.architecture import Architecture, HuggingFace, Peft, VocabularyFiles
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings
 from ckl_jax.data.text import byte_vocabulary
@@ -70,7 +71,10 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
                 f"config.json says {name} {settings[name]!r} and feed_forward_proj {kind!r}, which "
                 f"means {derived!r}; leave out the wrong one."
             )
-    layers = settings["num_layers"]
+    layers, buckets = settings["num_layers"], settings.get("relative_attention_num_buckets", 32)
+    farthest = settings.get("relative_attention_max_distance", 128)
+    named = {"relative_attention_max_distance of config.json": farthest}
+    checks.require_int(buckets // 2 + 1, **named)
     fields = dict(
         vocab_size=settings["vocab_size"],
         emb_dim=settings["d_model"],
@@ -82,8 +86,8 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
         mlp_activations=_FEED_FORWARDS[kind],
         dropout_rate=settings.get("dropout_rate", 0.1),
         logits_via_embedding=_is_scaled(settings) and settings.get("tie_word_embeddings", True),
-        relpos_buckets=settings.get("relative_attention_num_buckets", 32),
-        relpos_max_distance=settings.get("relative_attention_max_distance", 128),
+        relpos_buckets=buckets,
+        relpos_max_distance=farthest,
         relpos_per_layer=settings.get("model_type") == "umt5",
     )
     return T5Config(**{**fields, **overrides})

@@ -92,6 +92,7 @@ class T5Config:
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
         validate(self, _SIZES)
         # Half of the buckets are of one distance each; the others are behind them.
+        checks.require_int(4, **{"T5Config.relpos_buckets": self.relpos_buckets})
         least = self.relpos_buckets // 2 + 1
         checks.require_int(least, **{"T5Config.relpos_max_distance": self.relpos_max_distance})
 

@@ -244,7 +244,8 @@ def test_pickles_are_refused_with_a_reason(tmp_path):
         (dict(is_encoder_decoder=False), "is_encoder_decoder False: only True"),
         (dict(dense_act_fn="gelu_new"), "dense_act_fn 'gelu_new' and feed_forward_proj 'relu'"),
         (dict(is_gated_act=True), "is_gated_act True and feed_forward_proj 'relu'"),
-        (dict(relative_attention_max_distance=2), "relpos_max_distance is 2; give"),
+        (dict(relative_attention_max_distance=2), "relative_attention_max_distance of config.json"),
+        (dict(relative_attention_num_buckets=2), "relative_attention_num_buckets of config.json"),
         (dict(quantization_config={"bits": 4}), "quantised weights cannot be imported"),
     ],
 )

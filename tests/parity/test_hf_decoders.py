@@ -75,6 +75,14 @@ CASES = {
     "llama-long": ("llama", dict(rope_parameters=LONG)),
     "mistral": ("mistral", dict(sliding_window=5, head_dim=16)),
     "mistral-full": ("mistral", dict(sliding_window=None)),
+    "ministral": (
+        "ministral",
+        dict(
+            head_dim=16,
+            sliding_window=4,
+            layer_types=[f"{t}_attention" for t in ("sliding", "full", "full")],
+        ),
+    ),
     "qwen2": ("qwen2", dict(tie_word_embeddings=True)),
     "qwen2-window": (
         "qwen2",
@@ -83,6 +91,7 @@ CASES = {
     "qwen3": ("qwen3", dict(head_dim=16, tie_word_embeddings=True)),
     "gemma": ("gemma", dict(head_dim=16, num_key_value_heads=1)),
     "gemma-2": ("gemma2", dict(head_dim=16, sliding_window=5, query_pre_attn_scalar=24, **CAPS)),
+    "gemma-2-gelu": ("gemma2", dict(head_dim=16, hidden_activation="gelu")),
     "gemma-3": (
         "gemma3_text",
         dict(
@@ -231,6 +240,17 @@ def test_cached_decoding_equals_transformers(name):
             text.append(best)
             if best == EOS:
                 break
+
+
+def test_settings_that_transformers_reads_under_other_names():
+    types = theirs("ministral").config.layer_types
+    mixed = SIZES | dict(model_type="mistral", layer_types=types, sliding_window=4)
+    assert config_to_hf(config_from_hf(mixed))["layer_types"] == types  # which make it a Ministral
+    biased = theirs("mistral").config.to_dict() | {"attention_bias": True}  # which it does not read
+    assert config_from_hf(biased) == ours("mistral")[0].config
+    bloom = config_to_hf(ours("bloom")[0].config)
+    bloom["n_embed"] = bloom.pop("hidden_size")  # as in the published files
+    assert config_from_hf(bloom) == ours("bloom")[0].config
 
 
 @pytest.mark.parametrize("name", ["gemma-3", "llama-3", "bloom"])
