@@ -9,7 +9,7 @@ PyTorch's `.bin` files are pickles: loading one can run any code it contains, so
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import Config
-from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf, with_output
+from ckl_jax.checkpoints.hf_names import Place, config_from_hf, params_from_hf, with_output
 from ckl_jax.checkpoints.safetensors_files import SafetensorsState, safetensors_names
 from ckl_jax.checks import LARGEST
 from ckl_jax.data.text.byte_level import unused_ids
@@ -29,17 +29,29 @@ INDEX = "model.safetensors.index.json"
 FLAX = "flax_model.msgpack"
 
 
-def open_model(folder: str | Path, **overrides: Any) -> tuple[Any, dict[str, Any]]:
+def open_model(
+    folder: str | Path,
+    placing: Callable[[Any], Place] = lambda model: _on_host,
+    **overrides: Any,
+) -> tuple[Any, dict[str, Any]]:
     """The model of a folder with its vocabulary, and its parameters; see `load_hf`.
+
+    Args:
+      placing: gives the `place` of `params_from_hf` for the model.
 
     Raises:
       UserError: see `load_hf`; or the vocabulary is missing, damaged or of another model.
     """
-    config, params = load_hf(folder, **overrides)
+    config, state = _opened(Path(folder), overrides)
     architecture = architectures.of_config(config)
     vocabulary = architecture.vocabulary.of(Path(folder)).read(Path(folder))
     check_rows(vocabulary, config.vocab_size)
-    return architecture.build(config, vocabulary), params
+    model = architecture.build(config, vocabulary)
+    return model, params_from_hf(state, config, str(folder), placing(model))
+
+
+def _on_host(path: str, value: np.ndarray) -> np.ndarray:
+    return value
 
 
 def check_rows(vocabulary: Any, rows: int) -> None:
@@ -67,7 +79,12 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
     Raises:
       UserError: a file is missing or unreadable, or names or shapes do not fit the model.
     """
-    folder = Path(folder)
+    config, state = _opened(Path(folder), overrides)
+    return config, params_from_hf(state, config, str(folder))
+
+
+def _opened(folder: Path, overrides: Mapping[str, Any]) -> tuple[Config, Mapping[str, np.ndarray]]:
+    """The configuration, and the weights, each of which is read when it is asked for."""
     if not os.path.lexists(folder / "config.json"):
         raise UserError(
             f"{folder} has no config.json: give the folder of a Hugging Face model "
@@ -80,10 +97,9 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
         warnings.warn(
             f"{folder}/config.json names code of its own (auto_map), which is not run; the model "
             f"is read as transformers' own {settings['model_type']}.",
-            stacklevel=2,
+            stacklevel=3,
         )
-    state = with_output(read_state(folder), settings)
-    return config, params_from_hf(state, config, str(folder))
+    return config, with_output(read_state(folder), settings)
 
 
 def read_config(path: str | Path, **overrides: Any) -> Config:

@@ -7,7 +7,7 @@ conversion is strict: every name on either side must be accounted for.
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from ckl_jax.checkpoints.hf_entry import check_numbers
 from ckl_jax.errors import UserError
 from ckl_jax.models.stack import stacked
 from ckl_jax.trees import paths
+
+Place = Callable[[str, np.ndarray], Any]
 
 
 def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
@@ -67,7 +69,10 @@ def with_output(
 
 
 def params_from_hf(
-    state: Mapping[str, np.ndarray], config: Config, source: str = "the state dict"
+    state: Mapping[str, np.ndarray],
+    config: Config,
+    source: str = "the state dict",
+    place: Place = lambda path, value: value,
 ) -> dict[str, Any]:
     """Converts a state dict to parameters.
 
@@ -75,6 +80,8 @@ def params_from_hf(
       state: {name: array}; may be lazy, each array is read once or twice.
       config: the model; `scan_layers` stacks the layers.
       source: what to call the state dict in an error.
+      place: (path of a leaf, array) -> what becomes of it, such as an array on the devices; the
+        host need not hold more than one. With `scan_layers` layers are stacked on the host.
 
     Returns:
       A tree of float32 arrays, as `Transformer(config)` initialises it (without side networks).
@@ -93,7 +100,8 @@ def params_from_hf(
     _refuse_mismatch(source, missing, unexpected, "check its config.json")
     # Copies must agree: an untied model would be imported as a tied one.
     _check_copies(state, names[embedding], {embedding, *copies}, source)
-    flat, wrong = {}, []
+    flat, wrong, broken = {}, [], []
+    place = (lambda path, value: value) if config.scan_layers else place
     for entry in table:
         # One array at a time: the state dict may be lazy.
         value = np.asarray(state[names.get(entry.name, entry.name)])
@@ -105,15 +113,19 @@ def params_from_hf(
         value = value.T if entry.transposed else value
         if value.shape != entry.shape:
             wrong.append(f"{entry.name} is {value.shape}, the model has {entry.shape}")
+            continue
         # Contiguous, because a transposed view would keep the file's array alive.
-        flat[entry.path] = np.ascontiguousarray(value, dtype=np.float32)
+        value = np.ascontiguousarray(value, dtype=np.float32)
+        # A NaN would show only as a NaN loss after the first step.
+        if not np.isfinite(value).all():
+            broken.append(entry.name)
+        flat[entry.path] = place(entry.path, value)
     if wrong:
         raise UserError(
             f"Shapes in {source} do not fit the model of its config.json: {some(wrong, '; ', 4)}; "
             "check the sizes there."
         )
-    # A NaN here would show only as a NaN loss after the first step.
-    if broken := [e.name for e in table if not np.isfinite(flat[e.path]).all()]:
+    if broken:
         raise UserError(
             f"{source} holds values that are not numbers (NaN or infinite): {some(broken)}; write "
             "it again from a sound model."

@@ -27,6 +27,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import compile_cache, setup
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
+from ckl_jax.trees import paths
 
 JOB = "jobs/open_model.gin"
 _HUGGING_FACE = "config.json"  # which a MODEL_DIR of this library has not
@@ -67,10 +68,14 @@ def open_model(
     if os.path.lexists(folder / _HUGGING_FACE):
         compile_cache.enable()  # a gin run enables it itself
         # float32 unless set otherwise: with bfloat16 scores of close options become equal.
-        built, params = from_hf.open_model(folder, **({"dtype": dtype} if dtype else {}))
         partitioner = Partitioner()
-        shapes = setup.param_shapes(built, vanilla(), partitioner).params
-        params = jax.device_put(params, jax.tree.map(lambda x: x.sharding, shapes))
+
+        def placing(model: BaseTransformerModel) -> from_hf.Place:
+            shapes = paths.flatten(setup.param_shapes(model, vanilla(), partitioner).params)
+            return lambda path, value: jax.device_put(value, shapes[path].sharding)
+
+        overrides = {"dtype": dtype} if dtype else {}
+        built, params = from_hf.open_model(folder, placing, **overrides)
         return Opened(built, params, partitioner.put_whole, partitioner.on_mesh)
     return _open_run(folder, dtype, bindings, trusted)
 

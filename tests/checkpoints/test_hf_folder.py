@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import weakref
 
 import jax
 import numpy as np
@@ -10,7 +11,12 @@ from flax import serialization
 from safetensors.numpy import save_file
 
 from ckl_jax.checkpoints.from_hf import load_hf, read_config, read_state
-from ckl_jax.checkpoints.hf_names import config_from_hf, config_to_hf, params_to_hf
+from ckl_jax.checkpoints.hf_names import (
+    config_from_hf,
+    config_to_hf,
+    params_from_hf,
+    params_to_hf,
+)
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.errors import UserError
 from ckl_jax.models.t5 import T5Config, Transformer
@@ -91,6 +97,19 @@ def test_shards_are_read_by_their_index(tmp_path):
     save_file({names[1]: state[names[1]]}, tmp_path / "b.safetensors")
     with pytest.raises(UserError, match="tensors that its files lack"):
         load_hf(tmp_path)
+
+
+def test_one_array_at_a_time_is_on_the_host(tmp_path):
+    held, params = [], make()
+    save_hf(tmp_path, params, TIED)
+
+    def place(path, value):
+        assert all(array() is None for array in held)
+        held.append(weakref.ref(value))
+        return path, value.sum()
+
+    found = paths.flatten(params_from_hf(read_state(tmp_path), TIED, place=place))
+    assert found == {path: (path, leaf.sum()) for path, leaf in paths.flatten(params).items()}
 
 
 def test_flax_weights_are_read(tmp_path):
