@@ -270,7 +270,8 @@ def test_options_of_dumps_reach_diffsets_and_probes(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=complaint):
             job.check(Updates(out=str(tmp_path), **wrong))
     with pytest.raises(UserError, match="--proper-nouns needs diffsets made without"):
-        Updates(out=str(tmp_path), unsorted=True, proper_nouns=5)
+        Updates(out=str(tmp_path), legacy=True, proper_nouns=5)
+    Updates(out=str(tmp_path), unsorted=True, proper_nouns=5)  # in the order of ids, too
 
 
 @pytest.mark.parametrize(
