@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ckl_jax.data.text.sentences import CURRENCIES, NUMBER_WORDS
 from ckl_jax.data.text.taggers import HeuristicFinder
-from ckl_jax.papers.temporalwiki.data.inline_templates import UNITS_BY_NAME
+from ckl_jax.papers.temporalwiki.data.measures import UNITS_BY_NAME
 
 ADDED, REWORDED, NUMBER, NAME = "added", "reworded", "number", "name"
 _SAYS_NEW = (ADDED, NUMBER, NAME)
