@@ -265,6 +265,16 @@ def test_templates_within_sentences(source, expected):
         ("It lies {{convert|{{x}}|km}} away.", "", 0, 1),
         ("It is <math>x^2</math> here. And so on.", "And so on.", 0, 1),
         ("A law ({{x}}", "", 0, 1),
+        # A stop of an abbreviation does not leave half of it.
+        ("Foo {{lang-es|hola|lit=hi}} has {{x}} of them. It ends.", "It ends.", 0, 1),
+        ("It has {{x}}, {{lang-ru|a|b|hi there}}, which is odd. It ends.", "It ends.", 0, 1),
+        ("The {{zh|s=中|l=middle}} has {{x}} of them. It ends.", "It ends.", 0, 1),
+        (
+            "In {{abbr|St.|x}} {{abbr|Vol.|y}} 5 the {{x}} is. Vol. 6 is.",
+            "Vol. 6 is.",
+            0,
+            1,
+        ),
     ],
 )
 def test_what_cannot_be_read_takes_its_phrase_or_its_sentence(source, expected, phrases, sentences):
