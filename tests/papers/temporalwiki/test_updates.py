@@ -3,6 +3,7 @@
 import bz2
 import dataclasses
 import json
+import re
 import shutil
 import sys
 
@@ -59,6 +60,19 @@ def test_a_dry_run_says_each_training_and_writes_nothing(tmp_path, dumps, capsys
     assert ckl.main([*argv, "--months=2"]) == 0
     assert capsys.readouterr().out.count("to do") == 1 + len(METHODS)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "wrong, complaint",
+    [
+        ("--watch=0", "--watch is 0"),
+        ("--watch=5", "--watch needs --snapshots with one folder"),
+        ("--beam=--nosuch=3", "apache-beam|--nosuch"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(dumps, refused, wrong, complaint):
+    places = [dumps / date for date in DATES]
+    assert re.search(complaint, refused("--dry-run", wrong, "--snapshots", *places))
 
 
 def test_a_dry_run_refuses_a_folder_of_other_settings(tmp_path, capsys):
