@@ -240,7 +240,7 @@ class Extractor:
 
     def _template_text(self, name: str, rest: Iterator) -> str:
         t, ends = self._t, self._parameter_ends
-        own = self._templates.get(name)
+        own = self._templates.get(name, self._templates.get(name.lower()))
         if self._end is t.TemplateClose and own is None:
             sign = inline_templates.sign(name)
             return _unread(name) if sign is None else sign.replace("'", _APOSTROPHE)

@@ -293,12 +293,19 @@ def test_words_of_templates_are_counted_once():
 def test_a_table_of_the_users(tmp_path):
     path = tmp_path / "templates.txt"
     path.write_text(
-        "# mine\n\nMy_town = {1} (pop. {2})[, {3}]\nnote to self =\nquoth = \\n{1}\\n\n"
+        "# mine\n\nMy_town = {1} (pop. {2})[, {3}]\nnote to self =\nquoth = \\n{1}\\n\nuss = {1}\n"
     )
     own = inline_templates.read_table(path)
-    assert own == {"my town": "{1} (pop. {2})[, {3}]", "note to self": "", "quoth": "\n{1}\n"}
-    source = "Arlen, {{My town|A|5}} is {{note to self|x}} old. {{convert|5|km|mi}}"
-    assert Extractor(templates=own).paragraphs(source) == ["Arlen, A (pop. 5) is old. 5 kilometres"]
+    assert own == {
+        "my town": "{1} (pop. {2})[, {3}]",
+        "note to self": "",
+        "quoth": "\n{1}\n",
+        "uss": "{1}",
+    }
+    source = "Arlen, {{My town|A|5}} is {{note to self|x}} old. {{convert|5|km|mi}} {{USS|X}}"
+    assert Extractor(templates=own).paragraphs(source) == [
+        "Arlen, A (pop. 5) is old. 5 kilometres X"
+    ]
     for line, complaint in [
         ("no pattern", "give NAME = PATTERN"),
         ("= {1}", "give NAME = PATTERN"),
