@@ -127,6 +127,9 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "Did you mean 'tiny'?" in refused("--size=tini")
     assert "--seed is -1" in refused("--seed=-1")
     assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
+
+
+def test_bad_settings_are_refused_first(refused, tmp_path):
     for name in ("--unchanged-fraction", "--subject-cap", "--relation-cap"):
         for value in ("nan", "0.0", "-1.0", "2.0"):
             assert f"{name} is {value}; give a number in (0, 1]." in refused(f"{name}={value}")
@@ -140,6 +143,9 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "Did you mean 'EPOCHS'?" in refused("--size=tiny", "--gin=EPOCH=1")
     assert "the command sets it itself" in refused("--size=tiny", "--gin=MODEL_DIR='x'")
     assert "The taps [50]" in refused("--size=tiny", "--gin=K2_TAPS=(1, 50)")
+
+
+def test_bad_settings_of_extra_evaluations_are_refused_first(refused):
     assert "give --light-tuning FACTS too" in refused("--size=tiny", "--gin=LIGHT_TUNE_RATE=1")
     tuned = ("--size=tiny", "--light-tuning=5")
     assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
