@@ -163,15 +163,15 @@ def temporalwiki(
     from ckl_jax.papers.temporalwiki.analysis import promotion
 
     condition = promotion.parse(promote_if) if promote_if is not None else None
-    if dry_run:
-        for line in job.describe(settings):
-            print(printable(line))
-        return 0
     checks.require_positive(**{"--watch": watch})
     if watch is not None and (
         len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir()
     ):
         raise UserError("--watch needs --snapshots with one folder, which holds the dumps.")
+    if dry_run:
+        for line in job.describe(settings):
+            print(printable(line))
+        return 0
     with counting() as progress:
 
         def run() -> int | tuple[int, dict[str, Any]]:

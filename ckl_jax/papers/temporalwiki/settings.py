@@ -136,8 +136,8 @@ class Updates(StudySettings):
             raise UserError("--model brings its architecture; leave --architecture out.")
         if self.initial_epochs == 0 and not self.model:
             raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
-        if self.proper_nouns and (self.legacy or self.unsorted):
-            raise UserError("--proper-nouns needs diffsets made without --legacy and --unsorted.")
+        if self.proper_nouns and self.legacy:
+            raise UserError("--proper-nouns needs diffsets made without --legacy.")
 
     @property
     def share(self) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.gate import Gate
+from ckl_jax.data.beam import new_pipeline
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.text.sentences import sentence_splitter
 from ckl_jax.errors import UserError, nearest
@@ -160,6 +161,8 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         dumps.check_series(snapshots)
     for needed in (Extractor, sentence_splitter):  # of the extra `data`
         needed()
+    if updates.beam is not None:
+        new_pipeline(updates.beam)
     if updates.templates:
         read_table(updates.templates)
     if updates.page_map:

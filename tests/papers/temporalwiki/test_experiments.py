@@ -62,7 +62,10 @@ def test_figure_5_shows_updates_and_new_information(tmp_path):
     for interval in INTERVALS[:2]:
         folder = root / "data" / interval / "diffset"
         write_jsonl(folder / "shards" / "a.jsonl", records)
-        write_json(folder / "manifest.json", {"files": ["shards/a.jsonl"]})
+        dump = {"name": "x", "date": "20210901", "wiki": "enwiki"}
+        manifest = {"format": 1, "new": dump, "options": {"deletions": False}}
+        manifest |= {"files": ["shards/a.jsonl"], "records": {"sentences": 9, "new": 1}}
+        write_json(folder / "manifest.json", manifest)
     (section, note), _ = ANALYSES["figure5"](results.load(root))
     assert section.headers[1:] == ["Kind", "Article", "Sentence", "New in it"]
     assert [row[1:] for row in _texts(section)[:6]] == [

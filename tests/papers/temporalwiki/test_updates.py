@@ -3,6 +3,7 @@
 import bz2
 import dataclasses
 import json
+import re
 import shutil
 import sys
 
@@ -61,6 +62,19 @@ def test_a_dry_run_says_each_training_and_writes_nothing(tmp_path, dumps, capsys
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "wrong, complaint",
+    [
+        ("--watch=0", "--watch is 0"),
+        ("--watch=5", "--watch needs --snapshots with one folder"),
+        ("--beam=--nosuch=3", "apache-beam|--nosuch"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(dumps, refused, wrong, complaint):
+    places = [dumps / date for date in DATES]
+    assert re.search(complaint, refused("--dry-run", wrong, "--snapshots", *places))
+
+
 def test_a_dry_run_refuses_a_folder_of_other_settings(tmp_path, capsys):
     (tmp_path / job.RECORD).write_text('{"seed": 0, "snapshots": []}')
     (tmp_path / "checkpoint_1").mkdir()
@@ -113,6 +127,9 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "Did you mean 'tiny'?" in refused("--size=tini")
     assert "--seed is -1" in refused("--seed=-1")
     assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
+
+
+def test_bad_settings_are_refused_first(refused, tmp_path):
     for name in ("--unchanged-fraction", "--subject-cap", "--relation-cap"):
         for value in ("nan", "0.0", "-1.0", "2.0"):
             assert f"{name} is {value}; give a number in (0, 1]." in refused(f"{name}={value}")
@@ -126,6 +143,9 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "Did you mean 'EPOCHS'?" in refused("--size=tiny", "--gin=EPOCH=1")
     assert "the command sets it itself" in refused("--size=tiny", "--gin=MODEL_DIR='x'")
     assert "The taps [50]" in refused("--size=tiny", "--gin=K2_TAPS=(1, 50)")
+
+
+def test_bad_settings_of_extra_evaluations_are_refused_first(refused):
     assert "give --light-tuning FACTS too" in refused("--size=tiny", "--gin=LIGHT_TUNE_RATE=1")
     tuned = ("--size=tiny", "--light-tuning=5")
     assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
@@ -270,7 +290,8 @@ def test_options_of_dumps_reach_diffsets_and_probes(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=complaint):
             job.check(Updates(out=str(tmp_path), **wrong))
     with pytest.raises(UserError, match="--proper-nouns needs diffsets made without"):
-        Updates(out=str(tmp_path), unsorted=True, proper_nouns=5)
+        Updates(out=str(tmp_path), legacy=True, proper_nouns=5)
+    Updates(out=str(tmp_path), unsorted=True, proper_nouns=5)  # in the order of ids, too
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ckl_jax.data.text.documents import read_documents
 from ckl_jax.files import read_jsonl
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.results import Model, Study
+from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 from ckl_jax.papers.temporalwiki.data.edits import ADDED, NAME, NUMBER
 
 _KINDS = ("updated", "new", "ended", "deleted", "unchanged")
@@ -157,9 +158,8 @@ def new_text(study: Study) -> Section:
 def _new_sentences(study: Study, interval: str) -> list[list[Any]]:
     """The first sentences of each kind, of as many articles."""
     folder = study.root / "data" / interval / "diffset"
-    names = results.manifests(study, "diffset")[interval]["files"]
     by_kind: dict[str, dict[int, list[Any]]] = {_UPDATE: {}, _NEW: {}}
-    for record in itertools.chain.from_iterable(read_jsonl(folder / name) for name in names):
+    for record in read_records(folder):
         page, text = record["page_id"], record["text"]
         for kind, start, end, spans in record.get("edits", ()):
             mine = by_kind.get(_OF_EDITS.get(kind), {})

@@ -56,7 +56,7 @@ def _published(folder: Path) -> dict[str, tuple[str, Path]]:
             listed = job.get("files") if isinstance(job, dict) else None
             for name, about in listed.items() if isinstance(listed, dict) else ():
                 if isinstance(about, dict) and isinstance(about.get("sha1"), str):
-                    published[name] = about["sha1"], status
+                    published[name] = about["sha1"].lower(), status
     for sums in sorted(folder.glob("*sha1sums*.txt")):
         for number, line in enumerate(text_lines(sums), 1):
             digest, _, name = line.strip().partition(" ")

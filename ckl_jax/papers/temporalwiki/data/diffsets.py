@@ -11,6 +11,7 @@ import collections
 import contextlib
 import csv
 import dataclasses
+import heapq
 import importlib.metadata
 import itertools
 import json
@@ -388,20 +389,33 @@ _DO = "make the diffset again with `ckl data diffsets`"
 
 def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the records of a finished diffset: page_id, title, kind, text and, of new sentences in
-    old articles, edits (`edits.Edit`); by page id if the dumps were in that order.
+    old articles, edits (`edits.Edit`); in the order of page ids.
 
     Raises:
       UserError: the folder holds no finished diffset, or it is damaged.
     """
     manifest, there = read_manifest(folder), 0
-    for path in (Path(folder) / name for name in manifest["files"]):
-        for number, record in enumerate(files.read_jsonl(path), 1):
-            checks.require_fields(f"{path}, record {number}", record, _RECORD, _DO)
-            there += 1
-            yield record
+    shards = (_checked(Path(folder) / name) for name in manifest["files"])
+    for record in _by_page(shards, manifest["options"].get("unsorted", False)):
+        there += 1
+        yield record
     if there != (known := sum(manifest["records"].values())):
         what = f"the files of {folder} hold {there:,} records, manifest.json counts {known:,}"
         raise UserError(f"{what}; {_DO}.")
+
+
+def _checked(path: Path) -> Iterator[dict[str, Any]]:
+    for number, record in enumerate(files.read_jsonl(path), 1):
+        checks.require_fields(f"{path}, record {number}", record, _RECORD, _DO)
+        yield record
+
+
+def _by_page(shards: Iterable[Iterator], unsorted: bool) -> Iterator[dict[str, Any]]:
+    """The records of shards in the order of page ids."""
+    # Shards of unsorted dumps have ids of all sizes; the others are ranges of ids.
+    if unsorted:
+        return heapq.merge(*shards, key=lambda record: record["page_id"])
+    return itertools.chain.from_iterable(shards)
 
 
 def record_files(folder: str | os.PathLike) -> list[Path]:
@@ -457,7 +471,8 @@ def _articles(todo: Plan, kinds, sentences) -> Iterator[tuple[int, str, str, lis
 
     Counts the records by kind, and the new sentences of old articles by edit.
     """
-    rows = (r for i in range(len(todo.shards)) for r in files.read_jsonl(todo.path(i, ".jsonl")))
+    shards = (files.read_jsonl(todo.path(i, ".jsonl")) for i in range(len(todo.shards)))
+    rows = _by_page(shards, todo.options.unsorted)
     # Records of a page follow each other.
     for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):
         texts, marks, length = [], [], 0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ckl_jax.data.text.sentences import CURRENCIES, NUMBER_WORDS
 from ckl_jax.data.text.taggers import HeuristicFinder
-from ckl_jax.papers.temporalwiki.data.inline_templates import UNITS_BY_NAME
+from ckl_jax.papers.temporalwiki.data.measures import UNITS_BY_NAME
 
 ADDED, REWORDED, NUMBER, NAME = "added", "reworded", "number", "name"
 _SAYS_NEW = (ADDED, NUMBER, NAME)
@@ -59,7 +59,8 @@ class Edit(NamedTuple):
 
     Attributes:
       kind: `NUMBER`: like an old sentence, with a number (sign and currency included) or a
-        day or month that it lacks, or another ordinal or unit in place of one; `NAME`:
+        day or month that it lacks, another ordinal or unit in place of one, or its numbers in
+        other places; `NAME`:
         with such a name but no such number; `ADDED`: like none, or with neither but a clause of
         `_CLAUSE` words that it lacks; `REWORDED`: all others.
       start, end: of the sentence, in characters of its record's text.
@@ -91,8 +92,10 @@ class OldSentences:
         end, old = start + len(sentence), self._closest(words)
         if old is None:
             return Edit(ADDED, start, end, ((start, end),))
-        changed, known = list(_changed(old, words)), set(old)
-        kind = self._kind(sentence, [match[0] for match in matches], known)
+        swapped, known = _swapped(old, words), set(old)
+        changed = swapped or list(_changed(old, words))
+        of_words = self._kind(sentence, [match[0] for match in matches], known)
+        kind = NUMBER if swapped else of_words
         clauses = ([w for w in words[a:b] if w.isalnum() and w not in known] for a, b in changed)
         if kind == REWORDED and any(len(clause) >= _CLAUSE for clause in clauses):
             kind = ADDED
@@ -160,6 +163,27 @@ def _dice(new: tuple, old: tuple) -> float:
     # Over the new sentence's words alone: an old one may be as long as a list.
     shared = sum(min(count, old_counts[word]) for word, count in counts.items())
     return 2 * shared / max(1, size + old_size)
+
+
+def _swapped(old: Sequence[str], new: Sequence[str]) -> list[Span]:
+    """What differs, where numbers took each other's places ("52-48", "48-52") and no word moved."""
+    numbers = [[word for word in words if _is_number(word)] for words in (old, new)]
+    if numbers[0] == numbers[1] or sorted(numbers[0]) != sorted(numbers[1]):
+        return []
+    if max(len(old), len(new)) > _MAX_WORDS:
+        return []
+    masked = [["0" if _is_number(word) else word for word in words] for words in (old, new)]
+    spans: list[Span] = []
+    gone, come = set(), set()
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, *masked, autojunk=False).get_opcodes():
+        if tag == "equal":
+            pairs = zip(old[a:b], range(c, d), strict=True)
+            spans += [(n, n + 1) for word, n in pairs if word != new[n]]
+        else:
+            gone.update(masked[0][a:b])
+            come.update(masked[1][c:d])
+            spans += [(c, d)] * (d > c)
+    return spans if gone.isdisjoint(come) else []
 
 
 def _changed(old: Sequence[str], new: Sequence[str]) -> Iterator[Span]:

@@ -31,6 +31,13 @@ _SHOWN_NOTHING = re.compile(
 )
 # A stop that ends no sentence.
 _STOP = re.compile(rf"(?<=\d)\.(?={_ANY})|(?<=approx)\.(?= {_ANY})")
+# A stop of an abbreviation that the splitter takes for an end, before what it stands for: a number,
+# a name in quotation marks, a hole. `_NO_END` takes its place until the sentences are split.
+_NO_END = "\7"
+_ABBREVIATION = re.compile(
+    r"\b(lit|(?i:vols?|chs?|chap|figs|bk|pt|eds?|ser|iss|est|max|approx))\."
+    rf"(?= ['\"‘“(\dIVXLC{HOLE}{MAYBE_HOLE}])"
+)
 _BRACKETS = re.compile(rf" ?(?:\(([^()]*{_ANY}[^()]*)\)|\[([^\[\]]*{_ANY}[^\[\]]*)\])")
 _BEFORE_SOUND = (
     "pronounced|pronunciation|is|are|was|as|for|with|like|of|to|or|and|in|by|from|vowel|sound"
@@ -64,10 +71,10 @@ class HoleFiller:
             return paragraph
         # The splitter is loaded where it is needed.
         self._split = self._split or sentence_splitter(self._language)
-        sentences = self._split(paragraph)
+        sentences = self._split(_ABBREVIATION.sub(rf"\1{_NO_END}", paragraph))
         kept = [sentence for sentence in sentences if not _HAS.search(sentence)]
         self._counts["sentences dropped"] += len(sentences) - len(kept)
-        return " ".join(kept)
+        return " ".join(kept).replace(_NO_END, ".")
 
 
 def _without_sounds(phrase: re.Match) -> str:

@@ -3,25 +3,25 @@
 `inline_templates.json` has patterns by name: `{2}` is the second unnamed parameter, `{-1}` the
 last, `{lt|1}` the first of these that is given; the part in brackets `[...]` is left out where a
 parameter in it is missing. A pattern whose parameters outside brackets are missing gives nothing.
-Templates whose text is computed are functions below. A table of the user's (`read_table`) comes
-first. Names under `silent` (with * at the end: all that begin so) show nothing within a sentence,
-those under `sounds` how a word is pronounced.
+Templates whose text is computed are functions below, and in `measures`. A table of the user's
+(`read_table`) comes first. Names under `silent` (with * at the end: all that begin so) show nothing
+within a sentence, those under `sounds` how a word is pronounced.
 """
 
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, require_file
+from ckl_jax.files import require_file
+from ckl_jax.papers.temporalwiki.data import measures
+from ckl_jax.papers.temporalwiki.data.measures import TABLE as _TABLE
+from ckl_jax.papers.temporalwiki.data.measures import Named, Unnamed
 
-_TABLE = read_json(Path(__file__).with_suffix(".json"))
-_PATTERNS, _SIGNS, _UNITS = _TABLE["patterns"], _TABLE["signs"], _TABLE["units"]
+_PATTERNS, _SIGNS = _TABLE["patterns"], _TABLE["signs"]
 _CURRENCIES, _LANGUAGES, _SHIPS = _TABLE["currencies"], _TABLE["languages"], _TABLE["ships"]
-UNITS_BY_NAME = {name.lower(): unit[0] for unit in _UNITS.values() for name in unit}
 
 
 def _names(key: str) -> tuple[frozenset[str], tuple[str, ...]]:
@@ -35,44 +35,6 @@ _SOUNDS, _SOUND_STARTS = _names("sounds")
 _PATTERN = re.compile(r"(?:[^{}\[\]]|\{[^{}\[\]]+\}|\[(?:[^{}\[\]]|\{[^{}\[\]]+\})*\])*")
 _FIELD = re.compile(r"\{([^{}]+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
-_NUMBER = re.compile(
-    r"[-−+]?(?:[\d.,]*\d(?:[ +⁄/]+\d+[/⁄]+\d+)?|\d+[/⁄]+\d+)(?:e[-−+]?\d+)?", re.IGNORECASE
-)
-PLUS = "\u2064"  # invisible, before a fraction: what comes before it may be a whole number
-POWER = "\u2063"  # invisible, before an exponent, if what comes before it is a number
-_SUM = re.compile(r"\S\s*[-+−±×·/]\s*\S")  # a term of several parts
-_WHOLE_NUMBER = re.compile(r"([-−+]?)(\d*)((?:\.\d+)?)")
-_EXPONENT = re.compile(r"(?i:e)\+?([-−]?\d+)$")
-_ONE = re.compile(r"[-−]?1(\.0+)?")
-_FRACTION = re.compile(r"(\d+)[/⁄]+(\d+)")
-_LONGEST = 40  # characters of a number
-_RANGES = {
-    "-": "–",
-    "–": "–",
-    "to": " to ",
-    "to(-)": " to ",
-    "and": " and ",
-    "and(-)": " and ",
-    "or": " or ",
-    "by": " by ",
-    "by(x)": " by ",
-    "x": " by ",
-    "xx": " by ",
-    "×": " by ",
-    "*": " by ",
-    "+/-": " ± ",
-    "±": " ± ",
-    "+": " + ",
-    ",": ", ",
-    ", and": ", and ",
-    ", or": ", or ",
-    "or(-)": " or ",
-    "to about": " to about ",
-}
-_PREFIXES = frozenset("mpgtyz")  # of units, whose case tells them apart
-_THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
-_THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
-_MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
 _INDIAN = {"": "", "k": "thousand", "l": "lakh", "c": "crore", "lc": "lakh crore"}
 _INDIAN |= {"m": "million", "b": "billion", "t": "trillion"}
 _CHINESE = {"c": "Chinese", "s": "simplified Chinese", "t": "traditional Chinese"}
@@ -87,16 +49,11 @@ _NAMED = {
     "nts": frozenset("prefix suffix format".split()),
 }
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
-_HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
-_AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
 _MONTH_NUMBERS = {name[:3].lower(): number for number, name in enumerate(_MONTHS, 1)}
-
-Unnamed = Sequence[str]
-Named = Mapping[str, str]
 
 
 def read_table(path: str | os.PathLike) -> dict[str, str]:
@@ -123,7 +80,7 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
             wrong = "give NAME = PATTERN"
         elif name in table:
             wrong = f"the template {name!r} was there before"
-        elif re.search(r"[\[\]{}|<>#]", name):
+        elif re.search(r"[\[\]{}|<>#*]", name):
             wrong = f"{name!r} is no name of a template"
         elif not _PATTERN.fullmatch(pattern):
             wrong = "a brace or bracket of the pattern is empty, nested or not closed"
@@ -136,8 +93,11 @@ def read_table(path: str | os.PathLike) -> dict[str, str]:
 
 
 def template_name(text: str) -> str:
-    """The form in which a template's name is looked up."""
-    return text.strip().lower().replace("_", " ").removeprefix("template:").lstrip()
+    """The form in which a name is looked up: in lower case, but {{INS}}, a ship, is no {{ins}}."""
+    name = text.strip().replace("_", " ")
+    if name[:9].lower() == "template:":
+        name = name[9:].lstrip()
+    return name if name in _SHIPS else name.lower()
 
 
 def is_silent(name: str) -> bool:
@@ -153,7 +113,7 @@ def is_sound(name: str) -> bool:
 def sign(name: str) -> str | None:
     """The text of a template without parameters; None if it is not known."""
     if name.startswith("formatnum:"):
-        return _grouped(name.removeprefix("formatnum:").strip()) or None
+        return measures.grouped(name.removeprefix("formatnum:").strip()) or None
     return _SIGNS.get(name)
 
 
@@ -209,141 +169,7 @@ def _parameter(name: str, unnamed: Unnamed, named: Named) -> str:
     return unnamed[index] if 0 <= index < len(unnamed) else ""
 
 
-# --- measures
-
-
-def _is_number(text: str) -> bool:
-    return len(text) <= _LONGEST and bool(_NUMBER.fullmatch(text))
-
-
-def _grouped(number: str) -> str:
-    """1234.5 as "1,234.5", .5 as "0.5"; other numbers as they are."""
-    match = _WHOLE_NUMBER.fullmatch(number)
-    if not match or len(number) > _LONGEST or not number.strip("-−+"):
-        return number
-    return f"{match[1]}{int(match[2] or 0):,}{match[3]}"
-
-
-def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
-    """{{convert|10|to|20|km|mi}}: "10 to 20 kilometres"; without what it is converted to."""
-    unnamed = [value.replace(PLUS, " ").replace("//", "/").strip() for value in unnamed]
-    words, i = [unnamed[0]] if unnamed else [], 1
-    while i + 1 < len(unnamed) and unnamed[i] in _RANGES and _is_number(unnamed[i + 1]):
-        words += [_RANGES[unnamed[i]], unnamed[i + 1]]
-        i += 2
-    if _HIDES_INPUT.match(named.get("disp", "")):
-        return ""
-    if i >= len(unnamed) or not _is_number(words[0]) or unnamed[i] in _RANGES:
-        return ""
-    words = [_grouped(word) for word in words]
-    if named.get("abbr") == "values":  # the unit is written behind the template
-        return "".join(words)
-    style = named | {"abbr": "on"} if abbreviated else named
-    if (adjective := named.get("adj")) in ("mid", "pre") and len(unnamed) > i + 1:
-        style = style | {adjective: unnamed[-1]}
-    if not _unit(unnamed[i]):
-        return ""
-    text = _measure("".join(words), unnamed[i], style)
-    # Feet and inches, stones and pounds. (A last number alone says how many digits are shown.)
-    while i + 2 < len(unnamed) and _is_number(unnamed[i + 1]):
-        if not _unit(unnamed[i + 2]):
-            return ""  # a range or a unit that is not known
-        text += f" {_measure(unnamed[i + 1], unnamed[i + 2], style)}"
-        i += 2
-    return text
-
-
-def _unit(code: str) -> Sequence[str] | None:
-    """(one, many, symbol) of a unit. Codes tell mW from MW; others, such as KM, are one unit's."""
-    if code in _UNITS:
-        return _UNITS[code]
-    if (many := _MANY.fullmatch(code)) and (unit := _unit(many[2])):
-        return [f"{_THOUSANDS[many[1]]} {name}" for name in unit]
-    alike = [key for key in _UNITS if key.lower() == code.lower()]
-    if len(alike) != 1 or (alike[0][:1] != code[:1] and code[:1].lower() in _PREFIXES):
-        british = code.replace("meter", "metre").replace("liter", "litre")
-        alike = [key for key, unit in _UNITS.items() if british in unit[:2]]
-    return _UNITS[alike[0]] if alike else None
-
-
-def _measure(value: str, unit: str, named: Named) -> str:
-    one, many, symbol = _unit(unit) or ("", "", "")
-    if named.get("sp") == "us":
-        for ours, theirs in _AMERICAN:
-            one, many = one.replace(ours, theirs), many.replace(ours, theirs)
-    adjective = named.get("adj") in ("on", "mid") or named.get("sing") == "on"
-    if adjective and named.get("abbr") != "on" and not symbol.startswith("°"):
-        middle = named.get("mid", "")
-        blank = " " * middle[:1].isalnum()
-        return f"{value}-{one.replace(' ', '-')}{blank}{middle}"
-    match = _FRACTION.fullmatch(value)
-    is_one = _ONE.fullmatch(value) or (match and int(match[1]) <= int(match[2]))
-    name = one if is_one and not _MANY.fullmatch(unit) else many  # 1 million acres
-    if named.get("pre"):
-        return f"{value} {named['pre']} {name}"
-    if named.get("abbr") in ("on", "in", "~") or symbol.startswith("°"):
-        blank = "" if symbol.startswith(("/", "°")) else " "
-        return f"{value}{blank or ' ' * symbol.startswith('°')}{symbol}"
-    return f"{value} {name}"
-
-
-def _val(unnamed: Unnamed, named: Named) -> str:
-    """{{val|1.2|0.3|e=5|u=km}}: "1.2±0.3×10^5 km"."""
-    if not unnamed or not _is_number(unnamed[0]):
-        return ""
-    match list(unnamed[1:]):
-        case []:
-            text = _EXPONENT.sub(r"×10^\1", unnamed[0])
-        case [error] if error.startswith("("):
-            text = unnamed[0] + error
-        case [error]:
-            text = f"{unnamed[0]}±{error}"
-        case [sign, other] if sign in _RANGES and _is_number(other):
-            text = unnamed[0] + _RANGES[sign] + other
-        case [above, below] if _is_number(above) and _is_number(below):
-            text = f"{unnamed[0]}+{above.lstrip('+')}−{below.lstrip('-−')}"
-        case _:
-            return ""
-    if named.get("e"):
-        single = len(unnamed) == 1 or unnamed[1].startswith("(")
-        text = f"{text if single else f'({text})'}×10^{named['e']}"
-    unit, per = (named.get(name) or named.get(f"{name}l") or "" for name in ("u", "up"))
-    unit += f"/{per}" if per else ""
-    end = named.get("s") or named.get("end", "")
-    return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}{end}"
-
-
-def _plus_minus(unnamed: Unnamed, named: Named) -> str:
-    """{{±|0.3}}: "±0.3"; {{±|0.3|0.1}}: "+0.3−0.1"."""
-    match list(unnamed):
-        case [error]:
-            return f"±{error}"
-        case [above, below]:
-            return f"+{above.lstrip('+')}−{below.lstrip('-−')}"
-    return ""
-
-
-def _chem(unnamed: Unnamed, named: Named) -> str:
-    """{{chem|H|2|O}}: "H2O"."""
-    return "".join(unnamed)
-
-
-def _height(unnamed: Unnamed, named: Named) -> str:
-    """{{height|ft=6|in=2}}: "6 ft 2 in"."""
-    units = ("m", "cm") if named.get("m") or named.get("cm") else ("ft", "in")
-    return " ".join(f"{named[unit]} {unit}" for unit in units if named.get(unit))
-
-
-def _fraction(unnamed: Unnamed, named: Named) -> str:
-    """{{frac|2|1|3}}: "2 1/3"."""
-    match [f"({value})" if _SUM.search(value) else value for value in unnamed]:
-        case [below]:
-            return f"{PLUS}1/{below}"
-        case [above, below]:
-            return f"{PLUS}{above}/{below}"
-        case [whole, above, below]:
-            return f"{whole} {above}/{below}"
-    return ""
+# --- sums and words
 
 
 def _currency(unnamed: Unnamed, named: Named) -> str:
@@ -372,7 +198,9 @@ def _translation(code: str, unnamed: Unnamed, named: Named) -> str:
     text, latin, meaning = [*unnamed[:3], "", "", ""][:3]
     if not (text := named.get("text") or text):
         return ""
-    if language := "" if named.get("label") == "none" else _LANGUAGES.get(code, ""):
+    code = code.lower()
+    known = _LANGUAGES.get(code) or _LANGUAGES.get(code.partition("-")[0], "")
+    if language := "" if named.get("label") == "none" else known:
         text = f"{language}: {text}"
     latin, meaning = named.get("translit") or latin, named.get("lit") or meaning
     text += f", romanized: {latin}" if latin else ""
@@ -436,18 +264,29 @@ def _date(unnamed: Unnamed, named: Named) -> str:
     """{{start date|2021|12|5}}: "December 5, 2021", or "5 December 2021" with df=y."""
     if unnamed and _ISO_DATE.fullmatch(unnamed[0]):
         unnamed = unnamed[0].split("-")
-    if not unnamed or not unnamed[0].isdigit():
+    if not unnamed or not unnamed[0].lstrip("-−").isdigit():
         return unnamed[0] if unnamed else ""
     year, month, day = [*unnamed[:3], "", ""][:3]
+    if year[0] in "-−":
+        year = f"{year[1:].lstrip('0')} BC"
     month = str(_MONTH_NUMBERS.get(month[:3].lower(), month))
     if not (month.isdigit() and 1 <= int(month) <= 12):
         return year
     name = _MONTHS[int(month) - 1]
     if not day.isdigit():
         return f"{name} {year}"
-    if named.get("df", "").lower() in ("y", "yes", "t", "true", "1"):
+    df = named.get("df", "").lower()
+    if df in ("y", "yes", "t", "true", "1") or named.get("format") == "dmy":
         return f"{int(day)} {name} {year}"
     return f"{name} {int(day)}, {year}"
+
+
+def _iso_date(unnamed: Unnamed, named: Named) -> str:
+    """{{date|2010-05-03}}: "3 May 2010", with mdy behind it "May 3, 2010"; others as they are."""
+    date, form = [*unnamed[:2], "", ""][:2]
+    if form.lower() not in ("", "dmy", "mdy"):
+        return date
+    return _date([date], {"df": "" if form.lower() == "mdy" else "y"})
 
 
 def _age(unnamed: Unnamed, named: Named) -> str:
@@ -491,10 +330,8 @@ def _ipa(unnamed: Unnamed, named: Named) -> str:
 
 
 def _hours(unnamed: Unnamed, named: Named) -> str:
-    """{{hms|5|6|7}}: "5h 6m 7s"; but {{HMS|Hood}}: "HMS Hood"."""
-    if unnamed and _is_number(unnamed[0]):
-        return " ".join(f"{value}{unit}" for value, unit in zip(unnamed, "hms", strict=False))
-    return _ship(_SHIPS["hms"], unnamed, named)
+    """{{hms|5|6|7}}: "5h 6m 7s"."""
+    return " ".join(f"{value}{unit}" for value, unit in zip(unnamed, "hms", strict=False))
 
 
 def _after_first(read: Callable[[str, Unnamed, Named], str]) -> Callable[[Unnamed, Named], str]:
@@ -503,12 +340,7 @@ def _after_first(read: Callable[[str, Unnamed, Named], str]) -> Callable[[Unname
 
 
 _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
-    **dict.fromkeys(("convert", "conv", "convert/2"), _convert),
-    "cvt": functools.partial(_convert, abbreviated=True),
-    "val": _val,
-    **dict.fromkeys(("±", "pm", "+-"), _plus_minus),
-    "chem": _chem,
-    "height": _height,
+    **measures.FUNCTIONS,
     "age": _age,
     **{name: functools.partial(_ship, prefix) for name, prefix in _SHIPS.items()},
     "ship": _after_first(_ship),
@@ -518,10 +350,10 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     "nihongo3": functools.partial(_japanese, (2, 1, 0)),
     "nihongo krt": functools.partial(_japanese, (1, 2, 0)),
     "zh": _chinese,
-    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
     **dict.fromkeys(("currency", "fxconvert"), _currency),
     "inrconvert": functools.partial(_lakhs, "₹"),
     "jpyconvert": functools.partial(_lakhs, "¥"),
+    "date": _iso_date,
     "music": _music,
     "hms": _hours,
     "audio": _label,

@@ -155,8 +155,8 @@ def _in_order(items: Iterable[Any], key, path: str | os.PathLike) -> Iterator[tu
             raise UserError(f"{Path(path)}: {key(item)!r} is not a page id.") from e
         if page <= before:
             raise UserError(
-                f"{Path(path)}: page {page} follows page {before}; make both without --unsorted "
-                "from dumps in the order of page ids."
+                f"{Path(path)}: page {page} follows page {before}; make it again by `ckl data "
+                "diffsets`."
             )
         before = page
         yield page, item

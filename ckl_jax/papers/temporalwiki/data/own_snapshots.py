@@ -8,7 +8,7 @@ studies then read them like any dump. Without facts there are no probes, and stu
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from ckl_jax.errors import UserError
 
 WIKI = "ownwiki"
 _MAX_DATES = 120  # ten years of months
+# Blanks for what XML 1.0 forbids: form feeds and the like, which exports of PDFs have.
+_NOT_IN_XML = dict.fromkeys((*range(9), 0xB, 0xC, *range(0xE, 0x20), 0xFFFE, 0xFFFF), " ")
 
 
 def write_snapshots(
@@ -49,14 +51,16 @@ def write_snapshots(
       The manifest: for each date its two files, and how many pages and items they have.
 
     Raises:
-      UserError: fewer than two dates, a date without documents, or the folder cannot be written.
+      UserError: one date that was not asked for, a date without documents, or the folder cannot be
+        written.
     """
     out = Path(out)
     with tempfile.TemporaryDirectory() as place, closing(Versions(Path(place) / "db")) as versions:
         versions.add(documents)
-        dates = sorted(set(dates)) or versions.dates()
         earlier = {} if replace else _listed(out / "dumps.json")
-        _check_dates(dates, versions.dates(), earlier)
+        may_be_one = bool(dates or earlier)  # one date that is asked for may join others later
+        dates = sorted(set(dates)) or versions.dates()
+        _check_dates(dates, versions.dates(), may_be_one)
         rows, stamps = [], [date.replace("-", "") for date in dates]
         for stamp, date in zip(stamps, dates, strict=True):
             names = (
@@ -86,13 +90,9 @@ def _listed(record: Path) -> dict[str, Any]:
     }
 
 
-def _check_dates(
-    dates: Sequence[str], of_documents: Sequence[str], earlier: Collection[str]
-) -> None:
-    if len(dates) < 2 and not earlier:
-        raise UserError(
-            f"There is one date only ({', '.join(dates) or 'none'}); give --dates, two or more."
-        )
+def _check_dates(dates: Sequence[str], of_documents: Sequence[str], may_be_one: bool) -> None:
+    if len(dates) < 2 and not may_be_one:
+        raise UserError(f"The documents are of one date only, {dates[0]}; give --dates.")
     if len(dates) > _MAX_DATES:
         raise UserError(
             f"The documents have {len(dates):,} dates, each of which would be a snapshot; give "
@@ -120,9 +120,13 @@ class Versions:
 
     def add(self, documents: Iterable[Document]) -> None:
         # A page has one number in every snapshot, also in later ones, and so has an item.
-        rows = ((hash64(d.id), d.date, d.id, d.title or d.id, d.text) for d in documents)
+        def row(d: Document) -> tuple[int | str, ...]:
+            texts = (d.id, d.title or d.id, d.text)
+            return hash64(d.id), d.date, *(text.translate(_NOT_IN_XML) for text in texts)
+
         # The last of two versions of one day counts.
-        self.db.executemany("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?)", rows)
+        insert = "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?)"
+        self.db.executemany(insert, map(row, documents))
         self.db.commit()
         if not self.dates():
             raise UserError("There are no documents; check --documents.")

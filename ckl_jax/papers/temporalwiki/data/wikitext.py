@@ -21,7 +21,7 @@ from typing import Any
 from ckl_jax.errors import if_missing
 from ckl_jax.papers.temporalwiki.data import inline_templates
 from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, NOTE, SOUND, HoleFiller
-from ckl_jax.papers.temporalwiki.data.inline_templates import PLUS, POWER
+from ckl_jax.papers.temporalwiki.data.measures import AFTER, INDEX, NO_SCRIPTS, PLUS, POWER
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
 
 _DROPPED_TAGS = frozenset(
@@ -47,15 +47,15 @@ _EMPTY_BRACKETS = re.compile(r"(?: |(?<!\w))\([ ,;:/–-]*\)|\([ ,;:/–-]+\)| ?
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
 _WHOLE = re.compile(rf"(?<=\d){PLUS}")
-_INDEX, _AFTER = "\u2062", "\u2061"  # invisible: before a subscript; after one, or after a power
-_POWER = re.compile(rf"(?<=\d){POWER}(?={PLUS}?[-−–+]?(?:[\d.]|[a-zA-Z](?:{_AFTER}|[-−–+\d])))")
-_BASE, _NEXT = re.compile(rf"(?<=\d){_AFTER}?{_INDEX}(?=\d)"), re.compile(rf"(?<=\d){_AFTER}(?=\d)")
-_SCRIPT_FRACTION = re.compile(rf"{POWER}(\d+){_AFTER}[/⁄]{_INDEX}(\d+){_AFTER}")
+_POWER = re.compile(
+    rf"(?<=\d){AFTER}?{POWER}(?={PLUS}?[-−–+]?(?:[\d.]|[a-zA-Z](?:{AFTER}|[-−–+\d])))"
+)
+_BASE, _NEXT = re.compile(rf"(?<=\d){AFTER}?{INDEX}(?=\d)"), re.compile(rf"(?<=\d){AFTER}(?=\d)")
+_SCRIPT_FRACTION = re.compile(rf"{POWER}(\d+){AFTER}[/⁄]{INDEX}(\d+){AFTER}")
 _NOTE_NUMBER = re.compile(
-    rf"(?:(?<=[^\W\d_]{{3}}[.,;])|(?<=\d[.,;])){POWER}\d+{_AFTER}"
+    rf"(?:(?<=[^\W\d_]{{3}}[.,;])|(?<=\d[.,;])){POWER}\d+{AFTER}"
 )  # of a note, behind its sentence
-_SCRIPTS = {"sup": POWER, "sub": _INDEX}
-_NO_SCRIPTS = str.maketrans("", "", POWER + _INDEX + _AFTER)
+_SCRIPTS = {"sup": POWER, "sub": INDEX}
 _COMMAS = re.compile(r",(?: *,)+")
 _BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
 _QUOTES = re.compile(r"'{2,}")
@@ -240,7 +240,7 @@ class Extractor:
 
     def _template_text(self, name: str, rest: Iterator) -> str:
         t, ends = self._t, self._parameter_ends
-        own = self._templates.get(name)
+        own = self._templates.get(name, self._templates.get(name.lower()))
         if self._end is t.TemplateClose and own is None:
             sign = inline_templates.sign(name)
             return _unread(name) if sign is None else sign.replace("'", _APOSTROPHE)
@@ -324,7 +324,7 @@ class Extractor:
             # What is in <nowiki> is shown as it stands.
             text = text.replace("<", _LESS)
         if text and name in _SCRIPTS:
-            return f"{_SCRIPTS[name]}{text}{_AFTER}"
+            return f"{_SCRIPTS[name]}{text}{AFTER}"
         return f"\n\n{text}\n\n" if name in _BLOCK_TAGS else text
 
 
@@ -457,10 +457,10 @@ def _unquoted(line: str) -> str:
 
 def _tidy(paragraph: str) -> str:
     """Removes remains of dropped templates: empty brackets, blanks before a full stop."""
-    if _AFTER in paragraph:
+    if AFTER in paragraph:
         paragraph = _SCRIPT_FRACTION.sub(rf"{PLUS}\1/\2", _NOTE_NUMBER.sub("", paragraph))
         paragraph = _NEXT.sub(" ", _BASE.sub("_", _POWER.sub("^", paragraph)))
-        paragraph = paragraph.translate(_NO_SCRIPTS)
+        paragraph = paragraph.translate(NO_SCRIPTS)
     if "(" in paragraph or "[" in paragraph:
         if _EMPTY.search(paragraph):
             paragraph = _EMPTY_BRACKETS.sub("", paragraph)

@@ -59,6 +59,11 @@ def test_losses_like_the_papers(tmp_path, capsys):
     options = "--snapshots a 'my dumps' --seed 4 --legacy --unchanged-fraction 0.1"
     command = f"ckl temporalwiki --proper-nouns 10000 {options} --out {folders[4]}"
     assert f"proper_nouns; make it by `{command}`." in capsys.readouterr().out
+    own = read_json(record)["options"] | {"proper_nouns": 100}
+    write_json(record, read_json(record) | {"options": own})
+    _rows(folders, tmp_path / "own")
+    command = f"ckl temporalwiki {options} --proper-nouns 100 --out {folders[4]}"
+    assert f"proper_nouns; make it by `{command}`." in capsys.readouterr().out
     few = _rows(folders[:2], tmp_path / "two")
     assert few[BETTER]["verdict"] == few[WORSE]["verdict"] == "undecided"
 

@@ -260,6 +260,19 @@ LEAD = "The town of Arlen has a mill and"
         (f"{LEAD} some shops.", f"{LEAD} several shops.", "reworded", ["several"]),
         (f"{LEAD} some big shops.", f"{LEAD} some shops.", "reworded", []),
         ("In 1990, he left Rome.", "He left Rome in 1990.", "reworded", ["in 1990"]),
+        (f"{LEAD} vote was 52-48.", f"{LEAD} vote was 48–52.", "number", ["48", "52"]),
+        (
+            f"{LEAD} had Bob 3 to 5 Ann.",
+            f"{LEAD} finally had Bob 5 to 3 Ann.",
+            "number",
+            ["finally", "5", "3"],
+        ),
+        (
+            f"{LEAD} Ann (born 1950) and Bob (born 1960).",
+            f"{LEAD} Bob (born 1960) and Ann (born 1950).",
+            "reworded",
+            ["Bob (born 1960) and"],
+        ),
         (
             f"{LEAD} a shop.",
             f"{LEAD} a shop, which sells bread to its many neighbours.",

@@ -91,7 +91,7 @@ from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
         ),
         (
             "{{convert|2|to|1e6|km}}, {{convert|5|,|6|, and|7|km|mi}}",
-            "2 to 1e6 kilometres, 5, 6, and 7 kilometres",
+            "2 to 1×10^6 kilometres, 5, 6, and 7 kilometres",
         ),
         (
             "{{convert|5|xx|6|km}}, {{convert|53|LT|7|cwt}}",
@@ -182,7 +182,50 @@ from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
             "Rome ({{lang-la|Roma}}, {{IPA-la|ro}}) and Oslo (see; {{IPA-no|o}})",
             "Rome (Latin: Roma) and Oslo (see)",
         ),
-        ("{{height|ft=6|in=2}}", "6 ft 2 in"),
+        ("{{height|ft=6|in=2+1/2}}", "6 ft 2 1/2 in"),
+        (
+            "{{val|90|u=deg}}, {{val|20|u=degC}}, {{val|5|u=um}}, {{val|5|ul=uW}}, {{val|5|u=Ohm}}",
+            "90°, 20 °C, 5 μm, 5 μW, 5 Ω",
+        ),
+        (
+            "{{val|1.4|u=Msun}}, {{val|12|ul=arcmin}}, {{val|3|u=C}}, {{val|4|u=MeV|up=c2}}",
+            "1.4 M☉, 12′, 3 C, 4 MeV/c2",
+        ),
+        (
+            "{{val|5|u=m.s-2}}, {{val|5|u=kg.m/s2}}, {{val|2|u=m s<sup>−1</sup>}}",
+            "5 m⋅s−2, 5 kg⋅m/s2, 2 m s−1",
+        ),
+        (
+            "{{val|3|u=grams}}, {{val|10|-30|+20|u=%}}. It has {{val|5|u=smoot}} of it.",
+            "3 grams, 10+20−30%.",
+        ),
+        (
+            "{{convert|5+1/2|lb|kg}}, {{convert|2|-|2+1/2|in|mm}}, {{convert|5e3|lb}}",
+            "5 1/2 pounds, 2–2 1/2 inches, 5×10^3 pounds",
+        ),
+        (
+            "{{convert|5|km|mi|adj=pre|big|disp=x| [|]}}, {{convert|30|°C|abbr=off}}, "
+            "{{convert|1|mi|spell=in}}, {{convert|1000|km|comma=off}}",
+            "5 big kilometres, 30 degrees Celsius, one mile, 1000 kilometres",
+        ),
+        (
+            "{{chem|235|92|U}}, {{chem|SO|4|2-}}, {{chem2|^{235}U|}}, {{chem2|SO4(2-)}}, "
+            "{{chem2|Fe(3+)}}, Si<sub>4</sub><sup>4−</sup>",
+            "235_92U, SO4^2-, 235U, SO4^2-, Fe3+, Si4^4−",
+        ),
+        ("{{visible anchor|A|text=B}} {{vanchor|A|B|text=''D''}}", "B D"),
+        ("{{wikt-lang|fr|chat|chats}} {{wikt-lang|fr|chat}} {{ins|new}}", "chats chat new"),
+        ("{{INS|Vikrant|R22}} won. The {{ss|text}} is.", "INS Vikrant (R22) won."),
+        (
+            "{{dts|-44|3|15}}, {{dts|format=dmy|2010|5|3}}, {{date|2010-05-03|mdy}}, "
+            "{{date|2010-05-03}}, {{date|3 May 2010}}",
+            "March 15, 44 BC, 3 May 2010, May 3, 2010, 3 May 2010, 3 May 2010",
+        ),
+        (
+            "{{lang-grc-gre|a}}, {{lang-gle|b}}, {{lang-aln|c}}, {{lang-sr-Cyrl|d}}, "
+            "{{langx|mn-Cyrl|e}}",
+            "Ancient Greek: a, Irish: b, Gheg Albanian: c, Serbian Cyrillic: d, Mongolian: e",
+        ),
         ("{{birth date|1990|5|3}}, {{start date|2021|12}}", "May 3, 1990, December 2021"),
         ("{{death date and age|2001|2|28|1920|1|1|df=yes}}", "28 February 2001"),
         ("{{birth_date|1990}} {{Lang|1=fr|2=mot}}", "1990 mot"),
@@ -222,6 +265,16 @@ def test_templates_within_sentences(source, expected):
         ("It lies {{convert|{{x}}|km}} away.", "", 0, 1),
         ("It is <math>x^2</math> here. And so on.", "And so on.", 0, 1),
         ("A law ({{x}}", "", 0, 1),
+        # A stop of an abbreviation does not leave half of it.
+        ("Foo {{lang-es|hola|lit=hi}} has {{x}} of them. It ends.", "It ends.", 0, 1),
+        ("It has {{x}}, {{lang-ru|a|b|hi there}}, which is odd. It ends.", "It ends.", 0, 1),
+        ("The {{zh|s=中|l=middle}} has {{x}} of them. It ends.", "It ends.", 0, 1),
+        (
+            "In {{abbr|St.|x}} {{abbr|Vol.|y}} 5 the {{x}} is. Vol. 6 is.",
+            "Vol. 6 is.",
+            0,
+            1,
+        ),
     ],
 )
 def test_what_cannot_be_read_takes_its_phrase_or_its_sentence(source, expected, phrases, sentences):
@@ -240,18 +293,26 @@ def test_words_of_templates_are_counted_once():
 def test_a_table_of_the_users(tmp_path):
     path = tmp_path / "templates.txt"
     path.write_text(
-        "# mine\n\nMy_town = {1} (pop. {2})[, {3}]\nnote to self =\nquoth = \\n{1}\\n\n"
+        "# mine\n\nMy_town = {1} (pop. {2})[, {3}]\nnote to self =\nquoth = \\n{1}\\n\nuss = {1}\n"
     )
     own = inline_templates.read_table(path)
-    assert own == {"my town": "{1} (pop. {2})[, {3}]", "note to self": "", "quoth": "\n{1}\n"}
-    source = "Arlen, {{My town|A|5}} is {{note to self|x}} old. {{convert|5|km|mi}}"
-    assert Extractor(templates=own).paragraphs(source) == ["Arlen, A (pop. 5) is old. 5 kilometres"]
+    assert own == {
+        "my town": "{1} (pop. {2})[, {3}]",
+        "note to self": "",
+        "quoth": "\n{1}\n",
+        "uss": "{1}",
+    }
+    source = "Arlen, {{My town|A|5}} is {{note to self|x}} old. {{convert|5|km|mi}} {{USS|X}}"
+    assert Extractor(templates=own).paragraphs(source) == [
+        "Arlen, A (pop. 5) is old. 5 kilometres X"
+    ]
     for line, complaint in [
         ("no pattern", "give NAME = PATTERN"),
         ("= {1}", "give NAME = PATTERN"),
         ("a = {1", "a brace or bracket of the pattern is empty, nested or not closed"),
         ("a = {}", "is empty, nested"),
         ("a|b = {1}", "'a|b' is no name of a template"),
+        ("star * = S{1}", "'star *' is no name of a template"),
         ("a = [{1}[{2}]]", "nested or not closed"),
         ("MY town = {1}", "the template 'my town' was there before"),
         ("a = {b|0}", "the first parameter is {1}, not {0}"),

@@ -137,7 +137,6 @@ def rows(path):
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ("--dates=2020-01-01", "There is one date only (2020-01-01); give --dates, two or more."),
         ("--dates=2019-01-01,2020-01-01", "--dates has 2019-01-01, but the first document is of"),
         ("--dates=2019-13-01", "--dates is '2019-13-01'; give a day as YYYY-MM-DD."),
     ],
@@ -145,6 +144,26 @@ def rows(path):
 def test_dates_that_are_none_are_refused(inputs, capsys, more, sentence):
     assert snapshots(inputs, more) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_one_date_is_enough_where_it_is_asked_for(inputs, capsys):
+    assert snapshots(inputs, f"--dates={NEW}", "--out", str(inputs / "month")) == 0
+    stamp = NEW.replace("-", "")
+    assert (inputs / "month" / f"wikidata-{stamp}-all.json.gz").is_file()
+    (inputs / "documents.jsonl").write_text('{"key": "a", "day": "2020-01-01", "body": "Text."}\n')
+    assert snapshots(inputs) == 2
+    assert (
+        "The documents are of one date only, 2020-01-01; give --dates." in capsys.readouterr().err
+    )
+
+
+def test_characters_that_xml_forbids_are_blanks(inputs):
+    row = {"key": "ff", "day": OLD, "title": "A\x0bb", "body": "Page one\fPage two.\0\uffff Three."}
+    with open(inputs / "documents.jsonl", "a") as f:
+        f.write("\n" + json.dumps(row))
+    assert snapshots(inputs) == 0
+    pages = {page.title: page.text for page in read_pages(dumps(inputs, OLD)[0])}
+    assert pages["A b"] == "Page one Page two.   Three."
 
 
 def test_other_folders_are_left_alone(inputs, capsys):
@@ -160,8 +179,8 @@ def test_sums_of_dumps_are_verified(tmp_path):
     for path in (dump, parts / "a.xml", parts / "b.xml"):
         path.write_bytes(b"abc")
     abc = "a9993e364706816aba3e25717850c26c9cd0d89d"  # of FIPS 180-1
-    (tmp_path / "w-sha1sums.txt").write_text(f"{abc}  x.json.gz\n{'0' * 40}  other\n")
-    files = {"a.xml": {"sha1": abc, "size": 3}, "c.xml": {"sha1": "0"}, "d.xml": {}}
+    (tmp_path / "w-sha1sums.txt").write_text(f"{abc.upper()}  x.json.gz\n{'0' * 40}  other\n")
+    files = {"a.xml": {"sha1": abc.upper(), "size": 3}, "c.xml": {"sha1": "0"}, "d.xml": {}}
     status = {"jobs": {"articles": {"status": "done", "files": files}, "odd": 1}}
     (parts / checksums.STATUS).write_text(json.dumps(status))
     assert checksums.verify([dump, parts]) == 2

@@ -10,7 +10,7 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 import mwparserfromhell
 from mwparserfromhell import nodes
 
-from ckl_jax.papers.temporalwiki.data import holes, inline_templates, wikitext
+from ckl_jax.papers.temporalwiki.data import holes, inline_templates, measures, wikitext
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo, read_pages
 from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguation, sections
 from tests.real_data import wikipedia_excerpt
@@ -219,7 +219,7 @@ _MARKS = (
     holes.SOUND,
     holes.NOTE,
     *wikitext._SCRIPTS.values(),
-    wikitext._AFTER,
+    measures.AFTER,
 )
 
 
@@ -257,7 +257,7 @@ def _tree_text(code):
 
 
 def _shown(node):
-    name = str(node.name).strip().lower().replace("_", " ")
+    name = inline_templates.template_name(str(node.name))
     if not node.params:
         return inline_templates.sign(name) or ""
     reader = inline_templates.reader(name)
