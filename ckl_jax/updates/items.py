@@ -161,15 +161,24 @@ def _may_have_changed(pair: Pair, before: Index, now: Index) -> bool:
         return True
     words = frozenset[str]().union(*(s.frame(*pair) for s in before.by_pair[pair]))
     named = [s for name in pair for s in now.by_name.get(name, ())]
-    sentences = [s for s in named if not s.states(pair)]  # which do not say it again
+    sentences = [s for s in named if s.denies or not s.names(pair)]  # which do not say it again
     return len(sentences) > COMMON or any(words & s.frame(*pair) for s in sentences)
+
+
+def _is_denied(pair: Pair, *read: Index) -> bool:
+    """Whether texts say of a fact later that it is not so, or no longer."""
+    stated = [s.date for text in read for s in text.by_pair.get(pair, ())]
+    named = (s for text in read for s in text.by_name.get(pair[1], ()) if s.denies)
+    return any(s.date >= middle(stated) for s in named if s.names(pair))
 
 
 def _tag(pair: Pair, index: Index, now: Index, before: Index) -> tuple[str, str]:
     """What a fact of new or of old text is an item of ("" of none), and a change's old answer."""
     if index is before and _may_have_changed(pair, before, now):
         return "", ""
-    if _is_outdated(pair, index, now, before) or _may_be_replaced(pair, now, before):
+    if _is_denied(pair, now, before) or _is_outdated(pair, index, now, before):
+        return "", ""
+    if _may_be_replaced(pair, now, before):
         return "", ""
     if pair in before.by_pair:
         return "kept", ""
@@ -335,7 +344,7 @@ def _other_answers(pair: Pair, index: Index, read: Index) -> list[tuple[str, str
     stating = index.by_pair.get(pair, ())
     for sentence in stating if len(there) <= COMMON else ():
         frame, is_date = sentence.frame(*pair), answer in sentence.is_date
-        for other in there:
+        for other in (s for s in there if not s.denies):
             for _, _, key in other.spans:
                 if (key in other.is_date) != is_date or key == about:
                     continue
@@ -434,7 +443,11 @@ def _still_right(
         # No item may have been made of a change.
         return fact(item, item.answer) in changed or (
             pair in before.by_pair
-            and (_is_outdated(pair, before, before, now) or _may_be_replaced(pair, now, before))
+            and (
+                _is_denied(pair, before, now)
+                or _is_outdated(pair, before, before, now)
+                or _may_be_replaced(pair, now, before)
+            )
         )
 
     changed = {fact(item, item.old) for item in (*earlier, *made) if item.old}

@@ -27,6 +27,13 @@ _REFERS = re.compile(
     r"|\b(?:the|these)(?: following)? (?:instructions|steps) (?:in|at)\b",
     re.IGNORECASE,
 )
+# Of what is not so, or is so no longer.
+_DENIES = re.compile(
+    r"\b(?:not|never|no longer|nobody|no one|none|neither|nor|cannot|\w+n['\u2019]t|former|formerly"
+    r"|until|left|stopped|ceased|discontinued|resigned|retired|withdrawn|shut|for good|any ?more"
+    r"|(?:stepped|closed) down|closed (?:its|their))\b",
+    re.IGNORECASE,
+)
 _EMPTY_WORDS = frozenset(
     "a an the of in on at by to for from with and or as is was are were be been has have had it "
     "its his her their this that which who whom also new".split()
@@ -43,6 +50,7 @@ class Sentence:
       is_date: the keys that are dates.
       document, date: of the document, its id and YYYY-MM-DD.
       is_read: whether models train on the document; they do not on what is held back.
+      denies: whether it may say that something is not so, or no longer: then it states no fact.
     """
 
     text: str
@@ -52,8 +60,9 @@ class Sentence:
     document: str
     date: str
     is_read: bool = True
+    denies: bool = False
 
-    def states(self, pair: "Pair") -> bool:
+    def names(self, pair: "Pair") -> bool:
         """Whether both names of a pair stand in it."""
         return {*pair} <= {*self.keys}
 
@@ -109,9 +118,11 @@ class Index:
             for text in split_sentences(document.text):
                 if (sentence := self._read(text, names, document, is_read)) is None:
                     continue
-                self.by_relation[sentence.relation].append(sentence)
                 for _, _, key in sentence.spans:
                     self.by_name[key].append(sentence)
+                if sentence.denies:
+                    continue
+                self.by_relation[sentence.relation].append(sentence)
                 for _, _, key in sentence.spans:
                     for _, _, other in sentence.spans:
                         if key != other and other not in sentence.is_date:
@@ -144,7 +155,7 @@ class Index:
         spans = [span for span in spans if keys.count(span[2]) == 1]
         if not 2 <= len(spans) <= _NAMES:
             return None
-        told = document.id, document.date, is_read
+        told = document.id, document.date, is_read, bool(_DENIES.search(text))
         return Sentence(text, frozenset(words), tuple(spans), frozenset(dates), *told)
 
     def wordings(self, pair: Pair) -> frozenset[Wording]:
@@ -182,6 +193,8 @@ class Index:
         """(wording, answer, day) of all that is stated of a name that is not in many sentences."""
         sentences = self.by_name.get(name, ())
         for s in sentences if len(sentences) <= COMMON else ():
+            if s.denies:
+                continue
             about = s.keys.index(name)
             for i, key in enumerate(s.keys):
                 if i != about:

@@ -23,6 +23,27 @@ def test_planted_facts_are_found_with_their_class():
     assert len(made) == len(facts) and set(right(made, facts)) == set(facts)
 
 
+@pytest.mark.parametrize("has_older", [True, False])
+def test_facts_that_end_are_neither_kept_nor_new_and_no_denial_is_asked(has_older):
+    facts = planted.facts(18)
+    ended = [f for f in facts if f.kind == "kept"][::3]
+    denials = ("{y} has left, and nobody leads {x} for now.", "{x} is not led by {y} any more.")
+    texts = [d.format(x=f.subject, y=f.answer) for f in ended for d in denials]
+    documents = planted.documents(facts)
+    old = [d for d in documents if d.date < "2025"]
+    new = [d for d in documents if d.date >= "2025"]
+    said = [f for f in ended if not any(f.answer in d.text for d in new)]
+    assert len(said) > 3
+    new.append(Document("e", "2025-06-01", "", "\n".join(texts)))
+    made, _ = items.make(
+        *((new, old) if has_older else (old + new, [])), dict.fromkeys(items.TAGS, 500)
+    )
+    asked = {frozenset((i.about, normalise(i.answer))) for i in made}
+    assert len(asked) > 40
+    assert not asked & {frozenset((normalise(f.subject), normalise(f.answer))) for f in said}
+    assert not any(" not " in item.text or "left" in item.text for item in made)
+
+
 def test_wrong_answers_are_what_the_text_says_of_others_in_the_same_relation():
     facts, _, made, _ = make(tellings=3)
     relation = {name: f.relation for f in facts for name in (f.answer, f.old)}
