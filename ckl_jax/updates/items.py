@@ -15,6 +15,7 @@ The rule sees words, not meaning: that the two sentences state one fact is likel
 
 import collections
 import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
 from ckl_jax.data.text.documents import Document, spread
-from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise, without_lead_in
+from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.updates.names import NameFinder
 from ckl_jax.updates.sentence_index import COMMON, YEAR, Index, Pair, Sentence, middle
@@ -462,15 +463,32 @@ def _still_right(
 
 
 def without(text: str, held: frozenset[str]) -> str:
-    """A text without the held-back sentences, which are given as `normalise` returns them."""
+    """A text without the held-back sentences, which are given as `normalise` returns them.
+
+    Sentences that end with one are left out too: "Update 2: The shop is open."
+    """
     if not held:
         return text
     kept = (
-        " ".join(
-            s
-            for s in split_sentences(paragraph)
-            if held.isdisjoint(map(normalise, (s, without_lead_in(s))))
-        )
+        " ".join(s for s in split_sentences(paragraph) if not _is_held_back(s, held))
         for paragraph in text.split("\n")
     )
     return "\n".join(paragraph for paragraph in kept if paragraph)
+
+
+def _is_held_back(sentence: str, held: frozenset[str]) -> bool:
+    key = normalise(sentence)
+    alike = _by_last_words(held).get(_last_words(key), ())
+    return any(key == other or key.endswith(f" {other}") for other in alike)
+
+
+@functools.lru_cache(maxsize=1)  # of one update
+def _by_last_words(held: frozenset[str]) -> Mapping[tuple[str, ...], list[str]]:
+    sentences = collections.defaultdict(list)
+    for key in held:
+        sentences[_last_words(key)].append(key)
+    return sentences
+
+
+def _last_words(key: str) -> tuple[str, ...]:
+    return tuple(key.split()[-4:])

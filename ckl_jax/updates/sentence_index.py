@@ -29,9 +29,17 @@ _REFERS = re.compile(
 )
 # Of what is not so, or is so no longer.
 _DENIES = re.compile(
-    r"\b(?:not|never|no longer|nobody|no one|none|neither|nor|cannot|\w+n['\u2019]t|former|formerly"
-    r"|until|left|stopped|ceased|discontinued|resigned|retired|withdrawn|shut|for good|any ?more"
+    r"\b(?:not|never|no (?:longer|more|one)|nobody|none|neither|nor|cannot|\w+n['\u2019]t|without"
+    r"|former|formerly|previous|previously|used to|ex-\w+|outgoing|until|left|quits?|gave up"
+    r"|stopped|ceased|discontinued|resigned|retired|dismissed|withdrawn|shut|for good|any ?more"
     r"|(?:stepped|closed) down|closed (?:its|their))\b",
+    re.IGNORECASE,
+)
+# Of an answer that gives way to another, where both and what they are of are named.
+_REPLACES = re.compile(
+    r"\b(?:replac(?:e[sd]?|ing|ement)|succe(?:eds?|eded|eding|ssor)|predecessor|instead of"
+    r"|in place of|t(?:akes?|ook|aken|aking) over|hand(?:s|ed|ing)?\b.* over"
+    r"|(?:went|goes|pass(?:es|ed)|mov(?:es|ed)|switch(?:es|ed)|chang(?:es|ed)) (?:\w+ )*from)\b",
     re.IGNORECASE,
 )
 _EMPTY_WORDS = frozenset(
@@ -50,7 +58,8 @@ class Sentence:
       is_date: the keys that are dates.
       document, date: of the document, its id and YYYY-MM-DD.
       is_read: whether models train on the document; they do not on what is held back.
-      denies: whether it may say that something is not so, or no longer: then it states no fact.
+      denies: whether it may say that something is not so, or no longer, or of what came in its
+        place: then it states no fact.
     """
 
     text: str
@@ -155,7 +164,8 @@ class Index:
         spans = [span for span in spans if keys.count(span[2]) == 1]
         if not 2 <= len(spans) <= _NAMES:
             return None
-        told = document.id, document.date, is_read, bool(_DENIES.search(text))
+        denies = _DENIES.search(text) or (len(spans) > 2 and _REPLACES.search(text))
+        told = document.id, document.date, is_read, bool(denies)
         return Sentence(text, frozenset(words), tuple(spans), frozenset(dates), *told)
 
     def wordings(self, pair: Pair) -> frozenset[Wording]:

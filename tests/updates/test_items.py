@@ -44,6 +44,44 @@ def test_facts_that_end_are_neither_kept_nor_new_and_no_denial_is_asked(has_olde
     assert not any(" not " in item.text or "left" in item.text for item in made)
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "{y} handed {x} over to Nora Falk.",
+        "Nora Falk took over {x} from {y}.",
+        "Nora Falk succeeded {y} at {x}.",
+        "Nora Falk replaces {y} as head of {x}.",
+        "Since May the firm {x} went from {y} to Nora Falk.",
+        "The head of {x} is no more {y}.",
+        "{y} used to run {x} for years.",
+        "{y} is the ex-manager of {x}.",
+        "The firm {x} was previously run by {y}.",
+        "From now on {x} must do without {y}.",
+    ],
+)
+def test_an_old_fact_that_gives_way_in_other_words_is_not_kept(sentence):
+    facts = planted.facts(12)
+    documents = planted.documents(facts)
+    old = [d for d in documents if d.date < "2025"]
+    new = [d for d in documents if d.date >= "2025"]
+    said = [f for f in facts if f.kind == "kept" and not any(f.answer in d.text for d in new)]
+    told = [sentence.format(x=f.subject, y=f.answer) for f in said[::2]]
+    new.append(Document("e", "2025-06-01", "", "\n".join(told)))
+    made, _ = items.make(new, old, dict.fromkeys(items.TAGS, 500))
+    kept = {frozenset((i.about, normalise(i.answer))) for i in made if i.tag == "kept"}
+    pairs = [frozenset((normalise(f.subject), normalise(f.answer))) for f in said]
+    assert len(said) > 5 and not kept & {*pairs[::2]} and kept >= {*pairs[1::2]}
+
+
+def test_a_question_stands_in_no_training_text_whatever_leads_in():
+    held = frozenset([normalise("The Egret lamp is made by Munk Brothers.")])
+    text = "Update 2: The Egret lamp is made by Munk Brothers. The shop is open.\n"
+    text += "As of 3 May 2026, the Egret lamp is made by Munk Brothers."
+    assert items.without(text, held) == "The shop is open."
+    for other in ("The Egret lamp is made by Munk Brothers and Sons.", "Lamps by Munk Brothers."):
+        assert items.without(other, held) == other
+
+
 def test_wrong_answers_are_what_the_text_says_of_others_in_the_same_relation():
     facts, _, made, _ = make(tellings=3)
     relation = {name: f.relation for f in facts for name in (f.answer, f.old)}
