@@ -63,7 +63,7 @@ def diff(old: Sequence[str], new: Sequence[str], split: Split, edits: bool = Tru
         return [_change(*pair) for pair in added]
     kept = {key for sentences in keyed for _, key in sentences}
     gone = [s for s in known.went if comparison_key(s) not in kept]
-    old_sentences = OldSentences(gone, [s for _, fresh, _ in added for s in fresh])
+    old_sentences = OldSentences(gone, [s for _, fresh, _ in added for s in fresh], (*old, *new))
     return [_change(*pair, old_sentences) for pair in added]
 
 

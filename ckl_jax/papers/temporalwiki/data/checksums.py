@@ -51,12 +51,14 @@ def _published(folder: Path) -> dict[str, tuple[str, Path]]:
     """{name of a file: its SHA-1, and the file that says so}."""
     published = {}
     if (status := folder / STATUS).is_file():
-        jobs = files.read_json_object(status).get("jobs")
-        for job in jobs.values() if isinstance(jobs, dict) else ():
-            listed = job.get("files") if isinstance(job, dict) else None
-            for name, about in listed.items() if isinstance(listed, dict) else ():
-                if isinstance(about, dict) and isinstance(about.get("sha1"), str):
-                    published[name] = about["sha1"].lower(), status
+        for job in _objects(status, files.read_json_object(status), "jobs"):
+            listed = job.get("files") or {}
+            for name, about in zip(listed, _objects(status, job, "files"), strict=True):
+                if "sha1" not in about:  # of a job that is not done yet
+                    continue
+                if not (isinstance(about["sha1"], str) and len(about["sha1"]) == 40):
+                    raise UserError(f"{status}: the sha1 of {name} is no SHA-1; fetch it again.")
+                published[name] = about["sha1"].lower(), status
     for sums in sorted(folder.glob("*sha1sums*.txt")):
         for number, line in enumerate(text_lines(sums), 1):
             digest, _, name = line.strip().partition(" ")
@@ -65,3 +67,12 @@ def _published(folder: Path) -> dict[str, tuple[str, Path]]:
                 raise UserError(f"{sums}, line {number}: not 'SHA-1 NAME'; fetch it again.")
             published[name] = digest.lower(), sums
     return published
+
+
+def _objects(status: Path, parent: dict, name: str) -> list[dict]:
+    """The values of an object of objects in the status file, which may be missing."""
+    found = parent.get(name) or {}
+    values = list(found.values()) if isinstance(found, dict) else [None]
+    if not all(isinstance(value, dict) for value in values):
+        raise UserError(f"{status}: {name} is not an object of objects; fetch it again.")
+    return values

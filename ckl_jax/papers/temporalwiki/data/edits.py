@@ -8,9 +8,10 @@ import calendar
 import collections
 import difflib
 import heapq
+import itertools
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from ckl_jax.data.text.sentences import CURRENCIES, NUMBER_WORDS
@@ -24,15 +25,18 @@ _CANDIDATES = 4  # old sentences with most rare words in common, which are compa
 _MAX_POSTINGS = 64  # a word of more old sentences is not rare
 _CLAUSE = 5  # words in a row, that the old sentence lacks
 _MAX_WORDS = 300  # compared word by word, between what is alike at both ends
+_SCALES = "hundred|thousand|million|billion|trillion|lakh|crore"
 _WORD = re.compile(
-    # A number with what changes it: "-5", "US$5", "< 5", "5 %"; a word, also "C++"; a sign.
+    # A number with what changes it: "-5", "US$5 million", "< 5", "5 %"; a word, also "C++"; a sign.
     rf"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−–+])?(?:(?<!\w)[A-Z]{{0,3}}[{CURRENCIES}] ?)?"
-    rf"(?:(?<![\w.])\.)?\d\w*(?:['’.,]\w+)*(?: ?(?:[%‰{CURRENCIES}]|°[CFK]?|per ?cent\b)|[′″])?"
+    rf"(?:(?<![\w.])\.)?\d\w*(?:['’.,]\w+)*(?: (?:{_SCALES})\b)?"
+    rf"(?: ?(?:[%‰{CURRENCIES}]|°[CFK]?|per ?cent\b)|[′″])?"
     r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
 )
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PERCENT = re.compile("per ?cent$")
-_NUMBERS = frozenset(NUMBER_WORDS).union(
+_DIGITS = {word: str(n) for n, word in enumerate(NUMBER_WORDS[1:12], 2)}  # "one" is often none
+_NUMBERS = frozenset(NUMBER_WORDS[1:]).union(
     "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty "
     "sixty seventy eighty ninety dozen trillion dozens hundreds thousands millions billions".split()
 )
@@ -46,10 +50,25 @@ _MONEY = frozenset(
     "rouble roubles ruble rubles krona kronor krone kroner peso pesos lira yuan usd eur gbp chf "
     "jpy cny inr".split()
 )
-_UNITS = UNITS_BY_NAME | {
-    name: unit for unit in "hour minute day week month year".split() for name in (unit, f"{unit}s")
-}
+_TIMES = {n: unit for unit in "hour minute day week month year".split() for n in (unit, f"{unit}s")}
+_UNITS = UNITS_BY_NAME | _TIMES | {"am": "am", "a.m": "am", "pm": "pm", "p.m": "pm"}
+for (
+    _word
+) in "bar bars chain chains foot grain grains hand hands in league leagues rod rods stone".split():
+    del _UNITS[_word]  # more often no unit
+_SHORT = 4  # letters of a unit that is one behind a number only, as "m" is
 _WORDS_TOO = frozenset(("March", "May"))
+_OPENERS = frozenset(  # words that begin sentences and are no names
+    "a about according after again all also although among an and another any around as at "
+    "because before besides between both but by despite during each either even every few for "
+    "from had has have he her here his how however i if in instead into is it its later like many "
+    "may more most much neither never no nor not nothing now of off often on once one only or "
+    "other our over perhaps she since so some soon still such than that the their them then there "
+    "these they this those though through throughout thus to today together under unlike until "
+    "upon was we were what when where whether which while who why will with within without yet "
+    "you your".split()
+)
+_NO_NAME_END = ("ed", "ing", "ly", "s")
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
 
@@ -76,8 +95,9 @@ class Edit(NamedTuple):
 class OldSentences:
     """The sentences of an old version that the new one lacks, to be compared with new ones."""
 
-    def __init__(self, old: Sequence[str], new: Sequence[str]):
-        self._names = HeuristicFinder.fit((*old, *new))
+    def __init__(self, old: Sequence[str], new: Sequence[str], page: Sequence[str] = ()):
+        """Takes sentences of both versions, and paragraphs that show how the page writes names."""
+        self._names, self._page, self._text = HeuristicFinder.fit((*old, *new)), page, ""
         self._words = [_lower(_WORD.findall(sentence)) for sentence in old]
         self._counts = [_count(words) for words in self._words]
         self._postings: dict[str, list[int]] = collections.defaultdict(list)
@@ -94,7 +114,7 @@ class OldSentences:
             return Edit(ADDED, start, end, ((start, end),))
         swapped, known = _swapped(old, words), set(old)
         changed = swapped or list(_changed(old, words))
-        of_words = self._kind(sentence, [match[0] for match in matches], known)
+        of_words = self._kind(sentence, [match[0] for match in matches], old)
         kind = NUMBER if swapped else of_words
         clauses = ([w for w in words[a:b] if w.isalnum() and w not in known] for a, b in changed)
         if kind == REWORDED and any(len(clause) >= _CLAUSE for clause in clauses):
@@ -115,26 +135,63 @@ class OldSentences:
         fraction, place = max(alike, default=(0.0, 0))
         return self._words[-place] if fraction >= _MIN_ALIKE else None
 
-    def _kind(self, sentence: str, words: list[str], known: set[str]) -> str:
+    def _kind(self, sentence: str, words: list[str], old: list[str]) -> str:
+        plain, known = _lower(words), set(old)
         # {word that the old sentence lacks: as it is written, and whether it begins the sentence}
-        new = {w: (words[n], n == 0) for n, w in enumerate(_lower(words)) if w not in known}
+        new = {w: (words[n], n == 0) for n, w in enumerate(plain) if w not in known}
         # The first word of a sentence is capitalised anyway.
         dates = (word for word, first in new.values() if not (first and word in _WORDS_TOO))
         if any(map(_is_number, new)) or not _DATES.isdisjoint(dates):
             return NUMBER
-        if _has_another(new, known.difference(_lower(words))):
+        if any(_has_another(find, old, plain) for find in (_ORDINALS.intersection, _units, _ones)):
             return NUMBER
-        names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
+        opener = len(words[0]) if plain[0] in _OPENERS else 0
+        found = self._names.find_proper_nouns(sentence)
+        names = (sentence[a:b] for a, b in found if a >= opener)
         parts = (part for name in names for part in _lower(_WORD.findall(name)))
-        is_name = any(part in new for part in parts)
-        return NAME if is_name or any(w[0].isalpha() and w[-1] in "+#" for w in new) else REWORDED
+        is_name = any(part in new for part in parts) or self._begins_with_name(words, old, plain)
+        return NAME if is_name or any(_is_odd(word) for word, _ in new.values()) else REWORDED
+
+    def _begins_with_name(self, words: list[str], old: list[str], new: list[str]) -> bool:
+        """Whether a sentence begins with a name that the old one lacks: as the page writes that
+        word elsewhere or, if it does not, by its form and the place that it takes."""
+        word = words[0]
+        if not (word[0].isupper() and word.isalpha()) or new[0] in old or new[0] in _OPENERS:
+            return False
+        self._text = self._text or "\n".join(self._page)
+        forms = (rf"\b{new[0]}\b", rf"[\w,;] {word}\b")
+        small, capital = (len(re.findall(form, self._text)) for form in forms)
+        if small or capital:
+            return capital > small
+        takes_place = old[1:2] == new[1:2] and old[0] not in (*new, *_OPENERS)
+        return takes_place and not any(w.endswith(_NO_NAME_END) for w in (old[0], new[0]))
 
 
-def _has_another(new: Collection[str], lost: Collection[str]) -> bool:
-    """Whether an ordinal or a unit is in place of another; km and kilometres are one."""
-    ordinals = [_ORDINALS.intersection(words) for words in (new, lost)]
-    units = [{_UNITS[word] for word in words if word in _UNITS} for words in (new, lost)]
-    return all(ordinals) or (all(units) and units[0] != units[1])
+def _has_another(
+    find: Callable[[Sequence[str]], Collection[str]], old: Sequence[str], new: Sequence[str]
+) -> bool:
+    """Whether what `find` finds, ordinals or units, is in place of another."""
+    before, after = set(find(old)), set(find(new))
+    return bool(before - after) and bool(after - before)
+
+
+def _units(words: Sequence[str]) -> set[str]:
+    """The units; km and kilometres are one."""
+    return {
+        _UNITS[word]
+        for before, word in itertools.pairwise(("", *words))
+        if word in _UNITS and (len(word) > _SHORT or word in _TIMES or _is_number(before))
+    }
+
+
+def _ones(words: Sequence[str]) -> list[str]:
+    """The numbers; "one" is no number but in place of another."""
+    return [word for word in words if word == "one" or _is_number(word)]
+
+
+def _is_odd(word: str) -> bool:
+    """Whether a word looks like a name: C++, F#, iPhone."""
+    return word[0].isalpha() and (word[-1] in "+#" or word[0].islower() != word.islower())
 
 
 def says_something_new(edit: Edit) -> bool:
@@ -145,7 +202,8 @@ def says_something_new(edit: Edit) -> bool:
 def _lower(words) -> list[str]:
     words = (_THOUSANDS.sub("", word).lower().replace("’", "'") for word in words)
     plain = (word.replace("−", "-").replace("–", "-").replace(" ", "") for word in words)
-    return [_PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s") for word in plain]
+    plain = (_PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s") for word in plain)
+    return [_DIGITS.get(word, word) for word in plain]
 
 
 def _is_number(word: str) -> bool:

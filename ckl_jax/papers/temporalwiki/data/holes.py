@@ -71,7 +71,12 @@ class HoleFiller:
             return paragraph
         # The splitter is loaded where it is needed.
         self._split = self._split or sentence_splitter(self._language)
-        sentences = self._split(_ABBREVIATION.sub(rf"\1{_NO_END}", paragraph))
+        sentences: list[str] = []
+        for sentence in self._split(_ABBREVIATION.sub(rf"\1{_NO_END}", paragraph)):
+            if sentences and sentence[0].islower():  # it goes on behind "1!"
+                sentences[-1] += f" {sentence}"
+            else:
+                sentences.append(sentence)
         kept = [sentence for sentence in sentences if not _HAS.search(sentence)]
         self._counts["sentences dropped"] += len(sentences) - len(kept)
         return " ".join(kept).replace(_NO_END, ".")

@@ -22,6 +22,7 @@ from ckl_jax.papers.temporalwiki.data.measures import Named, Unnamed
 
 _PATTERNS, _SIGNS = _TABLE["patterns"], _TABLE["signs"]
 _CURRENCIES, _LANGUAGES, _SHIPS = _TABLE["currencies"], _TABLE["languages"], _TABLE["ships"]
+WIKI_LANGUAGES = frozenset(_TABLE["wikis"].split())  # how links to other languages' pages begin
 
 
 def _names(key: str) -> tuple[frozenset[str], tuple[str, ...]]:

@@ -121,8 +121,9 @@ class Versions:
     def add(self, documents: Iterable[Document]) -> None:
         # A page has one number in every snapshot, also in later ones, and so has an item.
         def row(d: Document) -> tuple[int | str, ...]:
-            texts = (d.id, d.title or d.id, d.text)
-            return hash64(d.id), d.date, *(text.translate(_NOT_IN_XML) for text in texts)
+            key, title, text = (t.translate(_NOT_IN_XML) for t in (d.id, d.title, d.text))
+            key, title = (" ".join(t.split()) for t in (key, title))  # an index has a line for each
+            return hash64(d.id), d.date, key, title or key, text
 
         # The last of two versions of one day counts.
         insert = "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?)"

@@ -289,8 +289,9 @@ class _Parser:
         try:
             title, text = page["title"], revision.get("text", "")
             redirect = page.get("redirect", "")
+            model = revision.get("model", WIKITEXT)
             # Older exports have no <redirect> with a title.
-            if not redirect and text[:12].lstrip().startswith("#"):
+            if not redirect and model == WIKITEXT and text[:12].lstrip().startswith("#"):
                 redirect = match[1].strip() if (match := _REDIRECT.match(text)) else ""
             return Page(
                 id=int(page["id"]),
@@ -300,7 +301,7 @@ class _Parser:
                 revision=int(revision.get("id", 0)),
                 timestamp=revision.get("timestamp", ""),
                 sha1=revision.get("sha1", ""),
-                model=revision.get("model", WIKITEXT),
+                model=model,
                 text=text,
                 line=self.line,
             )

@@ -352,9 +352,7 @@ def _is_dropped(title: str, dropped: frozenset[str]) -> bool:
     """Whether a link is to a file, a category or another language's page."""
     prefix, colon, _ = title.partition(":")
     prefix = prefix.strip().replace("_", " ").lower()
-    # Links to other languages look like "fr:Titre".
-    language = 2 <= len(prefix) <= 3 and prefix.isalpha() and prefix.isascii()
-    return bool(colon) and (prefix in dropped or language)
+    return bool(colon) and (prefix in dropped or prefix in inline_templates.WIKI_LANGUAGES)
 
 
 def sections(wikitext: str) -> Iterator[str]:

@@ -265,7 +265,9 @@ def test_templates_within_sentences(source, expected):
         ("It lies {{convert|{{x}}|km}} away.", "", 0, 1),
         ("It is <math>x^2</math> here. And so on.", "And so on.", 0, 1),
         ("A law ({{x}}", "", 0, 1),
-        # A stop of an abbreviation does not leave half of it.
+        # A stop of an abbreviation, or a sign, does not leave half of it.
+        ("Of <code>!</code> the pairs 1! and 0) came {{x}}. It ends.", "It ends.", 0, 1),
+        ("He saw <code>!</code> but 1! and 0) pairs came. It ends.", "It ends.", 0, 1),
         ("Foo {{lang-es|hola|lit=hi}} has {{x}} of them. It ends.", "It ends.", 0, 1),
         ("It has {{x}}, {{lang-ru|a|b|hi there}}, which is odd. It ends.", "It ends.", 0, 1),
         ("The {{zh|s=中|l=middle}} has {{x}} of them. It ends.", "It ends.", 0, 1),

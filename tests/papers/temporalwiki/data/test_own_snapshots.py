@@ -166,6 +166,22 @@ def test_characters_that_xml_forbids_are_blanks(inputs):
     assert pages["A b"] == "Page one Page two.   Three."
 
 
+def test_titles_are_of_one_line_and_no_text_is_a_redirect(inputs, tmp_path):
+    rows = [
+        {"key": "l", "day": OLD, "title": "Two\n lines", "body": "#REDIRECT [[A]] is how."},
+        {"key": "a\nb", "day": OLD, "title": " ", "body": "Text."},
+    ]
+    with open(inputs / "documents.jsonl", "a") as f:
+        f.write("\n" + "\n".join(map(json.dumps, rows)))
+    assert snapshots(inputs) == 0
+    pages = {page.title: page for page in read_pages(dumps(inputs, OLD)[0])}
+    assert pages["Two lines"].text == rows[0]["body"] and not pages["Two lines"].redirect
+    assert pages["a b"].text == "Text."
+    old, new = (str(dumps(inputs, date)[0]) for date in (OLD, NEW))
+    out = str(tmp_path / "diff")
+    assert main(["data", "diffsets", "--old", old, "--new", new, "--out", out]) == 0
+
+
 def test_other_folders_are_left_alone(inputs, capsys):
     (inputs / "out").mkdir()
     (inputs / "out" / "mine.txt").write_text("mine")
@@ -180,8 +196,8 @@ def test_sums_of_dumps_are_verified(tmp_path):
         path.write_bytes(b"abc")
     abc = "a9993e364706816aba3e25717850c26c9cd0d89d"  # of FIPS 180-1
     (tmp_path / "w-sha1sums.txt").write_text(f"{abc.upper()}  x.json.gz\n{'0' * 40}  other\n")
-    files = {"a.xml": {"sha1": abc.upper(), "size": 3}, "c.xml": {"sha1": "0"}, "d.xml": {}}
-    status = {"jobs": {"articles": {"status": "done", "files": files}, "odd": 1}}
+    files = {"a.xml": {"sha1": abc.upper(), "size": 3}, "c.xml": {"sha1": abc}, "d.xml": {}}
+    status = {"jobs": {"articles": {"status": "done", "files": files}, "later": {}}}
     (parts / checksums.STATUS).write_text(json.dumps(status))
     assert checksums.verify([dump, parts]) == 2
     dump.write_bytes(b"abcd")
@@ -190,6 +206,17 @@ def test_sums_of_dumps_are_verified(tmp_path):
     (tmp_path / "w-sha1sums.txt").write_text(f"{abc}\n")
     with pytest.raises(UserError, match="w-sha1sums.txt, line 1: not 'SHA-1 NAME'"):
         checksums.verify([dump])
+    for jobs, wrong in [
+        ([], ""),
+        ([1], "jobs is not an object of objects"),
+        ({"a": 1}, "jobs is not"),
+        ({"a": {"files": [1]}}, "files is not"),
+        ({"a": {"files": {"a.xml": {"sha1": 5}}}}, "the sha1 of a.xml is no SHA-1"),
+    ]:
+        (parts / checksums.STATUS).write_text(json.dumps({"jobs": jobs}))
+        if wrong:
+            with pytest.raises(UserError, match=f"dumpstatus.json: {wrong}"):
+                checksums.verify([parts])
 
 
 def test_snapshots_of_a_folder_and_deleted_ones(inputs):

@@ -147,6 +147,13 @@ def test_links_to_files_go_by_the_names_of_the_wiki():
     assert Extractor(site.dropped_links).paragraphs(text) == ["Haus:a ja"]
 
 
+def test_links_to_other_languages_are_dropped_and_other_prefixes_are_not():
+    text = "He plays [[CSI: Miami]], [[XXX: Return|XXX]] and [[UFO:A]] [[:fr:Titre]].\n\n"
+    links = "[[fr:Titre]]\n[[zh-min-nan:A]]\n[[simple:A]] [[Be-x-old:A]]"
+    expected = ["He plays CSI: Miami, XXX and UFO:A fr:Titre."]
+    assert Extractor().paragraphs(text + links) == expected
+
+
 @pytest.mark.parametrize(
     "title, text, expected",
     [
