@@ -164,10 +164,10 @@ def temporalwiki(
 
     condition = promotion.parse(promote_if) if promote_if is not None else None
     checks.require_positive(**{"--watch": watch})
-    if watch is not None and (
-        len(settings.snapshots) != 1 or not Path(settings.snapshots[0]).is_dir()
-    ):
+    if watch is not None and len(settings.snapshots) != 1:
         raise UserError("--watch needs --snapshots with one folder, which holds the dumps.")
+    if watch is not None and not Path(settings.snapshots[0]).is_dir():
+        raise UserError(f"There is no folder {settings.snapshots[0]}; check --snapshots.")
     if dry_run:
         for line in job.describe(settings):
             print(printable(line))

@@ -20,6 +20,7 @@ from ckl_jax.papers.temporalwiki.settings import Updates
 
 _UNTIL = dict.fromkeys(("table5", "table6"), study.ALL)  # of others, the data suffice
 _UNTIL |= dict.fromkeys(("table3", "figure2", "figure3", "figure4"), study.MODELS)
+_UNTIL |= dict.fromkeys(("table1", "figure5"), study.TEXT)
 _LEAD = (
     "Un and C: perplexity of unchanged and of changed facts, Avg: their mean; lower is better. "
     "Below a perplexity is its 95 % interval over facts, whose number is n."
@@ -38,10 +39,11 @@ def run(name: str, updates: Updates, progress: Progress = no_progress) -> Path:
     key = name.rpartition("/")[2]
     until = _UNTIL.get(key, study.DATA)
     study.run_study(_settings(key, updates), progress, until=until)
-    loaded_study = load(updates.root, trained=until != study.DATA)
+    trained = until not in (study.TEXT, study.DATA)
+    loaded_study = load(updates.root, trained=trained)
     sections, numbers = ANALYSES[key](loaded_study)
     lead, below = [], []
-    if until != study.DATA:  # data have no perplexities
+    if trained:  # data have no perplexities
         facts = examples.section(loaded_study)
         lead = overview(loaded_study, table_3(loaded_study, Perplexities(loaded_study)))
         lead, below = [*lead, examples_of(facts), _LEAD], [facts]

@@ -36,7 +36,8 @@ from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.months import month_starts
 
-DATA, MODELS, ALL = "data", "models", "all"  # parts of a study, each with those before it
+# Parts of a study, each with those before it; `TEXT` are the data, which may be without a fact.
+TEXT, DATA, MODELS, ALL = "text", "data", "models", "all"
 _TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
 _SENTINELS = 100
 _CONFIG = "model_config"  # in settings: the name of the model's configuration in the gin files
@@ -54,7 +55,8 @@ def run_study(
     Args:
       condition: for shipping, of `promotion.parse`; where the newest interval has too few facts
         for it, nothing is trained.
-      until: the last part: `DATA`, `MODELS` (with proper nouns, but not light-tuned), or `ALL`.
+      until: the last part: `TEXT`, `DATA`, `MODELS` (with proper nouns, but not light-tuned), or
+        `ALL`.
 
     Returns:
       The verdict on each method; () without a condition.
@@ -70,7 +72,9 @@ def run_study(
     with studies.open_study(updates, RECORD, "study", **_recorded(updates, snapshots)) as study:
         data = Data(updates, _with_dumps(updates, snapshots, progress), progress)
         study.step(f"Data: {labels.count(len(snapshots), 'snapshot')}")
-        build(data, settings)
+        build(data, settings, needs_facts=until != TEXT)
+        if until in (TEXT, DATA):
+            return ()
         if condition and (few := promotion.too_few(condition, data.newest_facts())):
             verdicts = [Verdict("", "", data.intervals[-1].name, few)]
             promotion.write_verdicts(verdicts, updates.root)
@@ -79,8 +83,6 @@ def run_study(
                 write_report(updates.root)
             return verdicts
         data.check_batches(settings["drawn"], begun=training(data, Model(INITIAL)).is_done)
-        if until == DATA:
-            return ()
         _train(study, data, settings["drawn"], until == ALL)
         study.step("Report")
         verdicts = []
@@ -253,7 +255,7 @@ def _with_dumps(updates: Updates, snapshots: list[Snapshot], progress: Progress)
     return [dumps.find(folder / snapshot.date) for snapshot in snapshots]
 
 
-def build(data: Data, settings: dict[str, Any]) -> None:
+def build(data: Data, settings: dict[str, Any], needs_facts: bool = True) -> None:
     """Makes diffsets, probes, vocabulary and rows.
 
     Args:
@@ -282,7 +284,7 @@ def build(data: Data, settings: dict[str, Any]) -> None:
     )
     if updates.proper_nouns:
         data.make_word_rows(vocabulary, settings["ROW_LENGTH"])
-    if not data.fact_files() and not updates.proper_nouns:
+    if needs_facts and not data.fact_files() and not updates.proper_nouns:
         raise UserError(
             "There are no facts to probe: none passed the alignment and the filters (see "
             f"{updates.root}/data/*/probes/manifest.json); give a larger "
@@ -375,7 +377,7 @@ def describe(updates: Updates, until: str = ALL) -> list[str]:
     lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
     for interval in data.intervals:
         lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")
-    for model in models(data, settings["drawn"]) if until != DATA else ():
+    for model in models(data, settings["drawn"]) if until in (MODELS, ALL) else ():
         planned = training(data, model)
         state = "done" if planned.is_done else "to do"
         start = f", from {planned.after[0]}" if planned.after else ""

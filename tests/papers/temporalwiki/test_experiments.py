@@ -136,6 +136,23 @@ def test_what_needs_no_model_says_nothing_of_perplexities(study, tmp_path, monke
         assert ("before any update" in text) == (name == "table3")
 
 
+def test_what_is_about_text_alone_needs_no_facts(tmp_path, capsys):
+    pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+    rows = [
+        {"id": f"p{i}", "date": date, "title": f"Page {i}", "text": f"Page {i}.\nIt is {age}.\n"}
+        for i in range(30)
+        for date, age in (("2024-01-01", "old"), ("2024-07-01", "new"))
+    ]
+    write_jsonl(tmp_path / "pages.jsonl", rows)
+    snapshots = str(tmp_path / "snapshots")
+    make = ["data", "snapshots", f"--documents={tmp_path}/pages.jsonl", f"--out={snapshots}"]
+    assert ckl.main(make) == 0
+    options = ["--snapshots", snapshots, f"--out={tmp_path}/out", "--size=tiny"]
+    for name, code in (("table1", 0), ("figure5", 0), ("table2", 2)):
+        assert ckl.main(["experiment", f"temporalwiki/{name}", *options]) == code
+    assert "There are no facts to probe" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name, trainings", [("table3", 3), ("table2", 0)])
 def test_a_dry_run_lists_the_trainings(tmp_path, capsys, name, trainings):
     out = tmp_path / "out"
