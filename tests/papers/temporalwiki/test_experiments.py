@@ -136,6 +136,7 @@ def test_what_needs_no_model_says_nothing_of_perplexities(study, tmp_path, monke
         assert ("before any update" in text) == (name == "table3")
 
 
+@pytest.mark.filterwarnings("ignore:.*Light tuning has 0")
 def test_what_is_about_text_alone_needs_no_facts(tmp_path, capsys):
     pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
     rows = [
