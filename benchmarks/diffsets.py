@@ -10,6 +10,7 @@ function, which compares with `difflib.Differ`, on the same texts; both at sever
 
 import argparse
 import bz2
+import functools
 import gzip
 import itertools
 import json
@@ -155,7 +156,8 @@ def differences(args: argparse.Namespace) -> dict[str, Any]:
     texts = [("\n".join(a), "\n".join(b)) for a, b in pages]
     times = measure.take_turns(
         {
-            "ours": lambda: [diff(a, b, split) for a, b in pages],
+            "ours": lambda: [diff(a, b, split, edits=False) for a, b in pages],
+            "ours, with edits": lambda: [diff(a, b, split) for a, b in pages],
             "released function": lambda: [legacy_diff(a, b) for a, b in texts],
         },
         args.rounds,
@@ -188,7 +190,8 @@ def worst_case(args: argparse.Namespace, paragraphs: int = 5000) -> dict[str, An
     texts = "\n".join(old), "\n".join(new)
     times = measure.take_turns(
         {
-            "ours": lambda: diff(old, new, split),
+            "ours": lambda: diff(old, new, split, edits=False),
+            "ours, with edits": lambda: diff(old, new, split),
             "released function, nothing in common": lambda: legacy_diff(*texts),
         },
         3,
@@ -199,7 +202,8 @@ def worst_case(args: argparse.Namespace, paragraphs: int = 5000) -> dict[str, An
     for count in (5, 10, 20, paragraphs):
         seconds = _anchored_seconds(count)
         a, b = (["First here.", *changed_page(count, s), "Last here."] for s in (0, 1))
-        ours = measure.take_turns({"ours": lambda a=a, b=b: diff(a, b, split)}, 3)["ours"]
+        call = functools.partial(diff, a, b, split, edits=False)
+        ours = measure.take_turns({"ours": call}, 3)["ours"]
         anchored[str(count)] = {
             "ours": ours["cpu_seconds"],
             "released function": seconds,
@@ -237,11 +241,16 @@ def sizes() -> dict[str, Any]:
     found = {}
     for paragraphs in (2500, 5000, 10_000, 20_000):
         old, new = changed_page(paragraphs, 0), changed_page(paragraphs, 1)
-        call = measure.take_turns({"x": lambda o=old, n=new: diff(o, n, split)}, 3)["x"]
-        seconds = call["cpu_seconds"]
+        of = {
+            name: functools.partial(diff, old, new, split, edits=edits)
+            for name, edits in (("ours", False), ("ours, with edits", True))
+        }
         found[str(paragraphs)] = {
-            "cpu_seconds": seconds,
-            "microseconds_per_paragraph": round(seconds / paragraphs * 1e6, 1),
+            name: {
+                "cpu_seconds": row["cpu_seconds"],
+                "microseconds_per_paragraph": round(row["cpu_seconds"] / paragraphs * 1e6, 1),
+            }
+            for name, row in measure.take_turns(of, 3).items()
         }
     return found
 

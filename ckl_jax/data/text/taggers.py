@@ -64,7 +64,7 @@ def find_dates(text: str) -> list[Span]:
 # --- proper nouns
 
 _WORD = re.compile(r"[^\W_]+(?:['’&.-][^\W_]+)*|[^\w\s]|_+")
-_POSSESSIVE = re.compile(r"['’]s$")
+_POSSESSIVES = ("'s", "’s")
 _INITIAL_AFTER = frozenset('.:!?“"(\n')
 _BRIDGES = frozenset(("of", "de", "la", "al", "el", "bin", "van", "von", "der", "den", "-", "&"))
 _TITLES = frozenset("Mr Mrs Ms Dr Prof Sen Rep Gov Gen Lt Col St Jr Sr Inc Corp Co Ltd".split())
@@ -79,8 +79,8 @@ def _words(text: str) -> list[tuple[int, int, str, bool]]:
         start, end, word = match.start(), match.end(), match[0]
         initial = initial or "\n" in text[previous_end:start]
         previous_end = end
-        if possessive := _POSSESSIVE.search(word):
-            end, word = end - len(possessive[0]), word[: possessive.start()]
+        if word.endswith(_POSSESSIVES):
+            end, word = end - 2, word[:-2]
         words.append((start, end, word, initial))
         abbreviation = word == "." and len(words) > 1 and _abbreviates(words[-2][2])
         initial = word in _INITIAL_AFTER and not abbreviation

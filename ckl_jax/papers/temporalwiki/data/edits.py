@@ -7,11 +7,11 @@ new: those with a number or a name that the old sentence lacks.
 import calendar
 import collections
 import difflib
-import heapq
+import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ckl_jax.data.text.sentences import CURRENCIES, NUMBER_WORDS
@@ -24,6 +24,7 @@ _MIN_ALIKE = 0.5  # fraction of the words that an edited sentence shares with th
 _CANDIDATES = 4  # old sentences with most rare words in common, which are compared word by word
 _MAX_POSTINGS = 64  # a word of more old sentences is not rare
 _CLAUSE = 5  # words in a row, that the old sentence lacks
+_KNOWN_WORDS = 1 << 16  # whose plain forms are kept
 _MAX_WORDS = 300  # compared word by word, between what is alike at both ends
 _SCALES = "hundred|thousand|million|billion|trillion|lakh|crore"
 _WORD = re.compile(
@@ -97,7 +98,7 @@ class OldSentences:
 
     def __init__(self, old: Sequence[str], new: Sequence[str], page: Sequence[str] = ()):
         """Takes sentences of both versions, and paragraphs that show how the page writes names."""
-        self._names, self._page, self._text = HeuristicFinder.fit((*old, *new)), page, ""
+        self._sentences, self._page = (*old, *new), page
         self._words = [_lower(_WORD.findall(sentence)) for sentence in old]
         self._counts = [_count(words) for words in self._words]
         self._postings: dict[str, list[int]] = collections.defaultdict(list)
@@ -122,16 +123,23 @@ class OldSentences:
         spans = [(start + matches[a].start(), start + matches[b - 1].end()) for a, b in changed]
         return Edit(kind, start, end, tuple(spans))
 
+    @functools.cached_property
+    def _names(self) -> HeuristicFinder:
+        return HeuristicFinder.fit(self._sentences)
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return "\n".join(self._page)
+
     def _closest(self, words: list[str]) -> list[str] | None:
         """The words of the old sentence that shares most, None if it shares too few."""
-        shared: collections.Counter[int] = collections.Counter()
-        for word in dict.fromkeys(words):
-            postings = self._postings.get(word, ())
-            if len(postings) <= _MAX_POSTINGS:
-                shared.update(postings)
-        best = heapq.nlargest(_CANDIDATES, shared, key=lambda i: (shared[i], -i))
+        postings = (self._postings.get(word, ()) for word in dict.fromkeys(words))
+        rare = (places for places in postings if len(places) <= _MAX_POSTINGS)
+        shared = collections.Counter(itertools.chain.from_iterable(rare))
+        least = min(sorted(shared.values())[-_CANDIDATES:], default=0)
+        best = sorted((-count, i) for i, count in shared.items() if count >= least)[:_CANDIDATES]
         counts = _count(words)
-        alike = [(_dice(counts, self._counts[i]), -i) for i in best]
+        alike = [(_dice(counts, self._counts[i]), -i) for _, i in best]
         fraction, place = max(alike, default=(0.0, 0))
         return self._words[-place] if fraction >= _MIN_ALIKE else None
 
@@ -145,6 +153,8 @@ class OldSentences:
             return NUMBER
         if any(_has_another(find, old, plain) for find in (_ORDINALS.intersection, _units, _ones)):
             return NUMBER
+        if not any(word[0].isupper() or _is_odd(word) for word, _ in new.values()):
+            return REWORDED
         opener = len(words[0]) if plain[0] in _OPENERS else 0
         found = self._names.find_proper_nouns(sentence)
         names = (sentence[a:b] for a, b in found if a >= opener)
@@ -158,8 +168,8 @@ class OldSentences:
         word = words[0]
         if not (word[0].isupper() and word.isalpha()) or new[0] in old or new[0] in _OPENERS:
             return False
-        self._text = self._text or "\n".join(self._page)
-        forms = (rf"\b{new[0]}\b", rf"[\w,;] {word}\b")
+        # `re` looks for a literal beginning first, which is much faster.
+        forms = (rf"{new[0]}(?<!\w{new[0]})\b", rf"{word}(?<=[\w,;] {word})\b")
         small, capital = (len(re.findall(form, self._text)) for form in forms)
         if small or capital:
             return capital > small
@@ -199,27 +209,34 @@ def says_something_new(edit: Edit) -> bool:
     return edit.kind in _SAYS_NEW
 
 
-def _lower(words) -> list[str]:
-    words = (_THOUSANDS.sub("", word).lower().replace("’", "'") for word in words)
-    plain = (word.replace("−", "-").replace("–", "-").replace(" ", "") for word in words)
-    plain = (_PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s") for word in plain)
-    return [_DIGITS.get(word, word) for word in plain]
+def _lower(words: Iterable[str]) -> list[str]:
+    return [_plain(word) for word in words]
 
 
+@functools.lru_cache(maxsize=_KNOWN_WORDS)
+def _plain(word: str) -> str:
+    word = _THOUSANDS.sub("", word).lower().replace("’", "'")
+    word = word.replace("−", "-").replace("–", "-").replace(" ", "")
+    word = _PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s")
+    return _DIGITS.get(word, word)
+
+
+@functools.lru_cache(maxsize=_KNOWN_WORDS)
 def _is_number(word: str) -> bool:
     return any(c.isnumeric() for c in word) or word in _NUMBERS or word in _MONEY
 
 
 def _count(words: Sequence[str]) -> tuple[collections.Counter[str], int]:
     """The words without punctuation, and how many they are."""
-    counts = collections.Counter(word for word in words if any(map(str.isalnum, word)))
+    counts = collections.Counter(
+        [word for word in words if word[0].isalnum() or any(map(str.isalnum, word))]
+    )
     return counts, counts.total()
 
 
 def _dice(new: tuple, old: tuple) -> float:
     (counts, size), (old_counts, old_size) = new, old
-    # Over the new sentence's words alone: an old one may be as long as a list.
-    shared = sum(min(count, old_counts[word]) for word, count in counts.items())
+    shared = sum(min(counts[word], old_counts[word]) for word in counts.keys() & old_counts.keys())
     return 2 * shared / max(1, size + old_size)
 
 
