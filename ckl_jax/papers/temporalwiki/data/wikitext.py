@@ -45,6 +45,7 @@ _SWITCHES = re.compile(r"__[A-Z]+__")
 _EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
 _EMPTY_BRACKETS = re.compile(r"(?: |(?<!\w))\([ ,;:/–-]*\)|\([ ,;:/–-]+\)| ?\[ *\]")  # not main()
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
+_CLOSING = re.compile(r"[ ,;][)\]]")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
 _WHOLE = re.compile(rf"(?<=\d){PLUS}")
 _POWER = re.compile(
@@ -57,6 +58,7 @@ _NOTE_NUMBER = re.compile(
 )  # of a note, behind its sentence
 _SCRIPTS = {"sup": POWER, "sub": INDEX}
 _COMMAS = re.compile(r",(?: *,)+")
+_STOP_BEHIND_BLANK = re.compile(r" [,.;:!?]")
 _BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
 _QUOTES = re.compile(r"'{2,}")
 _POSSESSIVE = re.compile(r"(?<=[^\s'])'''(?=s\b)")
@@ -165,7 +167,7 @@ class Extractor:
         return paragraphs
 
     def _section(self, wikitext: str) -> list[str]:
-        wikitext = self._shorter(_defused(wikitext))
+        wikitext = _defused(self._shorter(_without_comments(wikitext)))
         # The third argument leaves the apostrophes of bold and italics to `_unquoted`, which ends
         # them with the line as MediaWiki does.
         tokens = iter(self._parser()._tokenizer.tokenize(wikitext, 0, True))
@@ -375,7 +377,6 @@ def sections(wikitext: str) -> Iterator[str]:
 def _defused(text: str) -> str:
     """The same without what the tokenizer takes quadratic time for: constructs that are opened by
     the hundred and never closed, which only vandals write."""
-    text = _without_comments(text)
     for opening, closing in (("{{", "}}"), ("[", "]"), ("{|", "|}")):
         if text.count(opening) > text.count(closing) + _UNCLOSED:
             text = text.replace(opening, " ")
@@ -462,9 +463,11 @@ def _tidy(paragraph: str) -> str:
     if "(" in paragraph or "[" in paragraph:
         if _EMPTY.search(paragraph):
             paragraph = _EMPTY_BRACKETS.sub("", paragraph)
-        paragraph = _CLOSING_REST.sub("", _OPENING_REST.sub(r"\1", paragraph))
+        paragraph = _OPENING_REST.sub(r"\1", paragraph)
+        if _CLOSING.search(paragraph):
+            paragraph = _CLOSING_REST.sub("", paragraph)
     if PLUS in paragraph:
         paragraph = _WHOLE.sub(" ", paragraph).replace(PLUS, "")
-    if any(f" {stop}" in paragraph for stop in ",.;:!?"):
+    if _STOP_BEHIND_BLANK.search(paragraph):
         paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
     return _COMMAS.sub(",", paragraph) if ",," in paragraph else paragraph
