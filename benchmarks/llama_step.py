@@ -2,11 +2,12 @@
 
 Run it as `python -m benchmarks.llama_step`. PyTorch's is transformers' LlamaForCausalLM with scaled
 dot-product attention, for LoRA under PEFT; both with AdamW and a clip of the gradient norm, in
-float32, on the same random tokens, without dropout.
+float32, on the same random tokens, without dropout. They take turns in processes of their own.
 """
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -124,13 +125,20 @@ def methods() -> dict[str, Method]:
     return {"vanilla": vanilla(), "lora": lora(rank=RANK, targets=tuple(TARGETS), trunk=())}
 
 
+def _ours(shape: LlamaShape, update: str) -> Ours:
+    return Ours(shape, methods()[update])
+
+
 def run(shape: str, rounds: int, cores: int) -> dict:
-    """Measures both updates of both; see `measure.take_turns`."""
+    """Measures both updates of both; see `measure.take_turns_apart`."""
     size = SHAPES[shape]
     found = {}
-    for name, method in methods().items():
-        contestants = {"ours": Ours(size, method), "torch": torch_step(size, cores, name == "lora")}
-        found[name] = measure.take_turns(contestants, rounds)
+    for name in methods():
+        makers = {
+            "ours": functools.partial(_ours, size, name),
+            "torch": functools.partial(torch_step, size, cores, name == "lora"),
+        }
+        found[name] = measure.take_turns_apart(makers, rounds)
         measure.add_ratios(found[name], "torch")
     return {"shape": vars(size) | {"name": shape}, "machine": measure.machine(cores)} | found
 

@@ -242,6 +242,7 @@ def snapshots(
     facts: Files = (),
     out: str,
     dates: Names = (),
+    language: str = "en",
     complete: bool = False,
     text_field: str = "text",
     date_field: str = "date",
@@ -259,6 +260,7 @@ def snapshots(
       out: Folder to write, for `ckl temporalwiki --snapshots OUT/YYYYMMDD ...`.
       dates: Dates of the snapshots, YYYY-MM-DD, separated by commas; by default all dates of
         documents.
+      language: Language of the texts, by whose rules their sentences are split.
       complete: Each date of documents has all of them; those that are missing are gone.
       text_field: Name of the field with the text.
       date_field: Name of the field with the day of a version.
@@ -275,10 +277,11 @@ def snapshots(
     texts = read_place(documents, fields, versions=True)
     # Later dates of the same text may come to those that are there, other text may not.
     named = ["--facts", *facts] if facts else []
+    named += ["--language", language] if language != "en" else []
     command = " ".join(["ckl data snapshots --documents", documents, *named])
     with claimed_folder(out, command, overwrite), counting() as progress:
-        more = {"complete": complete, "replace": overwrite, "progress": progress}
-        manifest = write_snapshots(texts, stated, out, dates, **more)
+        more = {"language": language, "complete": complete, "replace": overwrite}
+        manifest = write_snapshots(texts, stated, out, dates, **more, progress=progress)
     for stamp, row in manifest["dates"].items():
         print(f"{row['pages']:8,}  pages, {row['items']:,} items: {Path(out) / stamp}")
     return manifest

@@ -47,18 +47,21 @@ class PageText(NamedTuple):
         )
 
 
-def write_pages(path: str | os.PathLike, wiki: str, pages: Iterable[PageText]) -> int:
+def write_pages(
+    path: str | os.PathLike, wiki: str, pages: Iterable[PageText], language: str = "en"
+) -> int:
     """Writes a multistream file and, beside it, its index; returns their number.
 
     Args:
       path: ends in ".xml.bz2".
       wiki: such as "simwiki".
       pages: in the order of their ids.
+      language: of the wiki, by whose rules its sentences are split.
     """
     lines: list[str] = []
     pages = iter(pages)
     with atomic_write(path, "wb") as f:
-        f.write(bz2.compress(_head(wiki).encode()))
+        f.write(bz2.compress(_head(wiki, language).encode()))
         while part := list(itertools.islice(pages, PAGES_PER_STREAM)):
             lines += [f"{f.tell()}:{page.id}:{page.title}\n" for page in part]
             f.write(bz2.compress("".join(page.xml() for page in part).encode()))
@@ -68,7 +71,7 @@ def write_pages(path: str | os.PathLike, wiki: str, pages: Iterable[PageText]) -
     return len(lines)
 
 
-def _head(wiki: str) -> str:
+def _head(wiki: str, language: str) -> str:
     name = "http://www.mediawiki.org/xml/export-0.11/"
     spaces = "".join(
         f'      <namespace key="{key}" case="first-letter">{text}</namespace>\n'
@@ -76,7 +79,7 @@ def _head(wiki: str) -> str:
     )
     host = wiki.removesuffix("wiki")
     return (
-        f'<mediawiki xmlns="{name}" version="0.11" xml:lang="en">\n  <siteinfo>\n'
+        f'<mediawiki xmlns="{name}" version="0.11" xml:lang={quoteattr(language)}>\n  <siteinfo>\n'
         f"    <sitename>Wikipedia</sitename>\n    <dbname>{wiki}</dbname>\n"
         f"    <base>https://{host}.wikipedia.org/wiki/Main_Page</base>\n"
         f"    <namespaces>\n{spaces}    </namespaces>\n  </siteinfo>\n"
@@ -97,9 +100,14 @@ def write_entities(path: str | os.PathLike, entities: Iterable[dict[str, Any]]) 
     write_file(path, gzip.compress(f"[\n{lines}\n]\n".encode(), mtime=0))
 
 
-def property_of(key: str, label: str) -> dict[str, Any]:
+def property_of(key: str, label: str, language: str = "en") -> dict[str, Any]:
     """A property without claims, as dumps of 2014 have it."""
-    return {"type": "property", "id": key, "labels": {"en": {"language": "en", "value": label}}}
+    return {"type": "property", "id": key, "labels": label_of(label, language)}
+
+
+def label_of(text: str, language: str = "en") -> dict[str, Any]:
+    """The labels of an entity with one; of the language "mul" it is one in all languages."""
+    return {language: {"language": language, "value": text}}
 
 
 def item_snak(prop: str, number: int, with_id: bool = True) -> dict[str, Any]:

@@ -8,7 +8,8 @@ transposed first. On accelerators the compiler chooses layouts, and nothing is t
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,24 @@ def gradients_in_row_order() -> Iterator[None]:
         yield
     finally:
         _row_order.reset(token)
+
+
+def with_gradients_in_row_order(differentiate: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes gradients, traced so where what it differentiates allows it.
+
+    Derivatives within a loss (`jax.jvp`, `jax.grad` of a penalty) need the plain products.
+    """
+
+    def chosen(*args):
+        try:
+            with gradients_in_row_order():
+                return differentiate(*args)
+        except (TypeError, NotImplementedError) as e:  # of the custom gradient, of the barrier
+            if not any(reason in str(e) for reason in ("forward-mode", "optimization_barrier")):
+                raise
+        return differentiate(*args)
+
+    return chosen
 
 
 def linear(x: jax.Array, kernel: jax.Array) -> jax.Array:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from ckl_jax.errors import UserError
+from ckl_jax.models.products import with_gradients_in_row_order
 from ckl_jax.optim.clipping import global_norm
 from ckl_jax.train.state import TrainState
 from ckl_jax.trees.partition import merge
@@ -56,7 +57,7 @@ def make_train_step(
             sums = {**sums, "denominator": jnp.zeros_like(sums["denominator"])}
         return value, {**sums, "objective": value}
 
-    differentiate = jax.value_and_grad(objective, has_aux=True)
+    differentiate = with_gradients_in_row_order(jax.value_and_grad(objective, has_aux=True))
 
     def step(state: TrainState, frozen: Any, batch: Any, key: jax.Array):
         # Derived from the step number, not carried: a resumed run draws the same dropout masks as

@@ -6,6 +6,7 @@ new: those with a number or a name that the old sentence lacks.
 
 import calendar
 import collections
+import decimal
 import difflib
 import functools
 import itertools
@@ -26,7 +27,10 @@ _MAX_POSTINGS = 64  # a word of more old sentences is not rare
 _CLAUSE = 5  # words in a row, that the old sentence lacks
 _KNOWN_WORDS = 1 << 16  # whose plain forms are kept
 _MAX_WORDS = 300  # compared word by word, between what is alike at both ends
-_SCALES = "hundred|thousand|million|billion|trillion|lakh|crore"
+_FACTORS = {"hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6}
+_FACTORS |= {"crore": 10**7, "billion": 10**9, "trillion": 10**12}
+_SCALES = "|".join(_FACTORS)
+_NUMBER = re.compile(rf"(?<![\w.])(0?\.\d+|[1-9]\d{{0,19}}(?:\.\d+)?)({_SCALES})?$")
 _WORD = re.compile(
     # A number with what changes it: "-5", "US$5 million", "< 5", "5 %"; a word, also "C++"; a sign.
     rf"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−–+])?(?:(?<!\w)[A-Z]{{0,3}}[{CURRENCIES}] ?)?"
@@ -36,7 +40,13 @@ _WORD = re.compile(
 )
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _PERCENT = re.compile("per ?cent$")
-_DIGITS = {word: str(n) for n, word in enumerate(NUMBER_WORDS[1:12], 2)}  # "one" is often none
+_SPELT = (
+    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"  # "one" is often none
+)
+_DIGITS = {word: str(n) for n, word in enumerate(_SPELT.split(), 2)}
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_DIGITS |= {word: str(10 * n) for n, word in enumerate(_TENS, 2)}
 _NUMBERS = frozenset(NUMBER_WORDS[1:]).union(
     "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty "
     "sixty seventy eighty ninety dozen trillion dozens hundreds thousands millions billions".split()
@@ -44,7 +54,7 @@ _NUMBERS = frozenset(NUMBER_WORDS[1:]).union(
 _ORDINALS = frozenset(
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
     "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth thirtieth "
-    "fortieth fiftieth hundredth last half quarter".split()
+    "fortieth fiftieth hundredth last half quarter once twice".split()
 )
 _MONEY = frozenset(
     "dollar dollars euro euros pound pounds yen franc francs rupee rupees pence cents "
@@ -218,7 +228,13 @@ def _plain(word: str) -> str:
     word = _THOUSANDS.sub("", word).lower().replace("’", "'")
     word = word.replace("−", "-").replace("–", "-").replace(" ", "")
     word = _PERCENT.sub("%", word).replace("us$", "$").removesuffix("'s")
-    return _DIGITS.get(word, word)
+    word = _DIGITS.get(word, word)
+    return _NUMBER.sub(_value, word) if word[-1:].isalnum() and not word.isalpha() else word
+
+
+def _value(number: re.Match) -> str:
+    """5, 0.5, 2 million: the same digits, however they are written."""
+    return f"{(decimal.Decimal(number[1]) * _FACTORS.get(number[2], 1)).normalize():f}"
 
 
 @functools.lru_cache(maxsize=_KNOWN_WORDS)

@@ -34,9 +34,14 @@ _STOP = re.compile(rf"(?<=\d)\.(?={_ANY})|(?<=approx)\.(?= {_ANY})")
 # A stop of an abbreviation that the splitter takes for an end, before what it stands for: a number,
 # a name in quotation marks, a hole. `_NO_END` takes its place until the sentences are split.
 _NO_END = "\7"
+_BEFORE_HOLE = (  # abbreviations that may end a sentence too
+    "abbr|alt|arr|art|avg|ca|cf|col|comp|dept|diam|dir|dist|elev|esp|fam|feat|fl|ft|gen|illus|incl|"
+    "lat|min|nos?|opp|ord|orig|para?|pop|prod|pron|ref|repr|rev|sec|spp?|ssp|st|subsp|suppl|syn|"
+    "temp|trans|usu|var|viz|vs|wt"
+)
 _ABBREVIATION = re.compile(
     r"\b(lit|(?i:vols?|chs?|chap|figs|bk|pt|eds?|ser|iss|est|max|approx))\."
-    rf"(?= ['\"‘“(\dIVXLC{HOLE}{MAYBE_HOLE}])"
+    rf"(?= ['\"‘“(\dIVXLC{HOLE}{MAYBE_HOLE}])|\b({_BEFORE_HOLE})\.(?= {_ANY})"
 )
 _BRACKETS = re.compile(rf" ?(?:\(([^()]*{_ANY}[^()]*)\)|\[([^\[\]]*{_ANY}[^\[\]]*)\])")
 _BEFORE_SOUND = (
@@ -72,7 +77,7 @@ class HoleFiller:
         # The splitter is loaded where it is needed.
         self._split = self._split or sentence_splitter(self._language)
         sentences: list[str] = []
-        for sentence in self._split(_ABBREVIATION.sub(rf"\1{_NO_END}", paragraph)):
+        for sentence in self._split(_ABBREVIATION.sub(rf"\1\2{_NO_END}", paragraph)):
             if sentences and sentence[0].islower():  # it goes on behind "1!"
                 sentences[-1] += f" {sentence}"
             else:

@@ -23,6 +23,7 @@ from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
 
 WIKI = "ownwiki"
+_ALL = "mul"  # all languages, of labels
 _MAX_DATES = 120  # ten years of months
 # Blanks for what XML 1.0 forbids: form feeds and the like, which exports of PDFs have.
 _NOT_IN_XML = dict.fromkeys((*range(9), 0xB, 0xC, *range(0xE, 0x20), 0xFFFE, 0xFFFF), " ")
@@ -34,6 +35,7 @@ def write_snapshots(
     out: str | os.PathLike,
     dates: Sequence[str] = (),
     *,
+    language: str = "en",
     complete: bool = False,
     replace: bool = False,
     progress: Callable[[int, int, str], None] = lambda *unused: None,
@@ -44,6 +46,7 @@ def write_snapshots(
       documents: in any order; of each id, the newest version up to a date counts.
       facts: with the dates between which they hold, or at which they were seen; () has none.
       dates: of the snapshots, YYYY-MM-DD; () is all dates of documents.
+      language: of the texts, whose sentences are split by its rules.
       complete: whether the newest date of documents has all of them: what is missing is gone.
       replace: take the place of the snapshots in the folder; otherwise those of other dates stay.
 
@@ -67,7 +70,8 @@ def write_snapshots(
                 f"{WIKI}-{stamp}-pages-articles-multistream.xml.bz2",
                 f"wikidata-{stamp}-all.json.gz",
             )
-            pages = dump_writer.write_pages(out / names[0], WIKI, versions.pages(date, complete))
+            texts = versions.pages(date, complete)
+            pages = dump_writer.write_pages(out / names[0], WIKI, texts, language)
             entities = list(_entities(facts, date, versions.titles(date, complete)))
             dump_writer.write_entities(out / names[1], entities)
             items = sum(entity["type"] == "item" for entity in entities)
@@ -177,9 +181,10 @@ def _entities(
     Without facts, an item of each page: a dump has entities, and its reader asks for their pages.
     """
     for relation in sorted({fact.relation for fact in facts}):
-        yield dump_writer.property_of(_property(relation), relation.replace("_", " "))
+        yield dump_writer.property_of(_property(relation), relation.replace("_", " "), _ALL)
     pages = {title: title for title in titles.values()}
     names, page_of = ({}, {}) if facts else (pages, pages)
+    aliases: dict[str, dict[str, None]] = {}
     by_subject: dict[str, list[DatedFact]] = {}
     for fact in facts:
         if not _has_begun(fact, date):
@@ -188,6 +193,8 @@ def _entities(
         by_subject.setdefault(subject, []).append(fact)
         names.setdefault(subject, fact.subject)
         names.setdefault(answer, fact.object)
+        aliases.setdefault(subject, {}).update(dict.fromkeys(fact.subject_aliases))
+        aliases.setdefault(answer, {}).update(dict.fromkeys(fact.object_aliases))
         if page := next((pages[name] for name in fact.subjects if name in pages), ""):
             page_of[subject] = page
     for key, name in names.items():
@@ -199,7 +206,8 @@ def _entities(
         yield {
             "type": "item",
             "id": f"Q{hash64(key)}",
-            "labels": {"en": {"language": "en", "value": name}},
+            "labels": dump_writer.label_of(name, _ALL),
+            "aliases": {_ALL: [{"language": _ALL, "value": a} for a in aliases.get(key, ())]},
             "sitelinks": {WIKI: {"site": WIKI, "title": title, "badges": []}} if title else {},
             "claims": claims,
             "lastrevid": int(date.replace("-", "")),
@@ -216,8 +224,10 @@ def _property(relation: str) -> str:
 
 
 def _has_begun(fact: DatedFact, date: str) -> bool:
-    if fact.seen:
-        return bool(fact.holds(date))
+    """Whether a fact is stated at a date; not where "?" leaves open whether it holds."""
+    if fact.seen or UNKNOWN in (fact.valid_from, fact.valid_to):
+        if (holds := fact.holds(date)) is None or fact.seen:
+            return bool(holds)
     return fact.valid_from in ("", UNKNOWN) or within(fact.valid_from)[0] <= date
 
 

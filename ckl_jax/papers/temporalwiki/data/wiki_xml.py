@@ -83,8 +83,8 @@ class SiteInfo:
     @property
     def dropped_links(self) -> frozenset[str]:
         """Lower-case prefixes of the links that show no text: files and categories."""
-        own = {name.lower() for name, number in self.namespaces.items() if number in (-2, 6, 14)}
-        return frozenset(own | {"file", "image", "category", "media"})
+        own = {name.lower() for name, number in self.namespaces.items() if number in (6, 14)}
+        return frozenset(own | {"file", "image", "category"})
 
 
 def read_site(path: str | os.PathLike) -> SiteInfo:

@@ -39,7 +39,12 @@ _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND + NOTE)
 _GLUED = re.compile(rf"(?<=\w){NOTE}+(?=\w)")
 _HIDDEN = re.compile(r"display\s*:\s*none")
 _LIST_MARKUP = ("*", "#", ":", ";")
-_SWITCHES = re.compile(r"__[A-Z]+__")
+_SWITCHES = re.compile(
+    "__(?:(?:NO|FORCE)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT|(?:NO)?INDEX|NOCC|"
+    "NOCONTENTCONVERT|NOTC|NOTITLECONVERT|STATICREDIRECT|DISAMBIG|EXPECTUNUSED(?:CATEGORY|TEMPLATE)|"
+    "EXPECTWITHOUTSCANS|ARCHIVEDTALK|NOTALK|NOGLOBAL)__"
+)
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 # `re` looks for a literal beginning first, which is much faster. So only names of tags are without
 # case, not their "<", and headings begin with the end of the line before.
 _EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
@@ -94,7 +99,7 @@ _REFERENCE = re.compile(r"<(?i:ref\b[^<>]*(?:/>|>[^<]*(?:<(?!/?ref\b)[^<]*)*</re
 _LINK = re.compile(r"\[\[(?![*#:; ])([^\[\]{}<>|\n:=/&]+)(?:\|(?![*#:;])([^\[\]{}<>|\n=/]+))?\]\]")
 _BRACES = re.compile(r"\{\{|\}\}")
 _NAME = re.compile(r"\s*([^{}|<>\[\]\n#:&=]*[^{}|<>\[\]\n#:&=\s])\s*(?=\||\}\})")
-_TABLE = re.compile(r"^\{\||^\|\}", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t:]*\{\|(?!\})|^[ \t]*\|\}(?!\})", re.MULTILINE)
 _SHOWN_AS_IS = re.compile(r"<(?i:nowiki|pre|source|syntaxhighlight|math|chem|ce)\b")
 
 Cache = MutableMapping[str, list[str]]
@@ -324,7 +329,7 @@ class Extractor:
             return HOLE  # signs of code would be taken for punctuation
         if name == "nowiki":
             # What is in <nowiki> is shown as it stands.
-            text = text.replace("<", _LESS)
+            text = text.replace("<", _LESS).replace("'", _APOSTROPHE)
         if text and name in _SCRIPTS:
             return f"{_SCRIPTS[name]}{text}{AFTER}"
         return f"\n\n{text}\n\n" if name in _BLOCK_TAGS else text
@@ -392,7 +397,7 @@ def _without_tables(text: str) -> str:
         return text
     kept, last, begins = [], 0, []
     for border in _TABLE.finditer(text):
-        if border[0] == "{|":
+        if border[0].endswith("{|"):
             begins.append(border.start())
         elif begins:
             begin = begins.pop()
@@ -440,6 +445,8 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
             lines += words
         elif lines:
             paragraph = _tidy(holes.fill(" ".join(lines)))
+            if not paragraph.isascii():
+                paragraph = _INVISIBLE.sub("", paragraph)
             lines = []
             # A paragraph of punctuation only is what a dropped template left.
             if any(map(str.isalnum, paragraph)):
@@ -448,10 +455,16 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
 
 def _unquoted(line: str) -> str:
     """Removes bold and italic marks, which end with the line."""
-    runs = collections.Counter(min(len(run), 5) for run in _QUOTES.findall(line))
-    if runs[3] % 2 and runs[2] % 2:  # italics, then an apostrophe
+    runs = collections.Counter(_marks(len(run)) for run in _QUOTES.findall(line))
+    both = runs[5]  # bold and italic
+    if (runs[3] + both) % 2 and (runs[2] + both) % 2:  # italics, then an apostrophe
         line = _POSSESSIVE.sub("'", line, count=1)
-    return _QUOTES.sub("", line)
+    return _QUOTES.sub(lambda run: "'" * (len(run[0]) - _marks(len(run[0]))), line)
+
+
+def _marks(apostrophes: int) -> int:
+    """How many of a run of apostrophes are markup; those before them are text."""
+    return 3 if apostrophes == 4 else min(apostrophes, 5)
 
 
 def _tidy(paragraph: str) -> str:

@@ -77,6 +77,46 @@ def test_a_snapshot_has_the_newest_version_of_each_document(inputs):
     assert old["Norland"].revision != pages["Norland"].revision
 
 
+def test_texts_have_a_language_and_facts_names_in_all(inputs, tmp_path):
+    rows = [
+        ("f", OLD, "Firma", "Die Firma kam am 3. Mai 1990 nach Ulm. Sie ist z. B. in Bonn."),
+        ("f", NEW, "Firma", "Die Firma kam am 4. Mai 1990 nach Ulm. Sie ist z. B. in Kiel."),
+    ]
+    fields = ("key", "day", "title", "body")
+    lines = (json.dumps(dict(zip(fields, row, strict=True))) for row in rows)
+    (inputs / "documents.jsonl").write_text("\n".join(lines))
+    fact = {"subject": "Firma", "relation": "seat", "object": "Stadt Kiel"}
+    fact |= {"valid_from": "2020-03-01", "object_aliases": ["Kiel"]}
+    (inputs / "facts.jsonl").write_text(json.dumps(fact))
+    assert snapshots(inputs, "--language=de") == 0
+    assert snapshots(inputs, "--dates=2022-01-01") == 2  # of another language
+    (old, _), (new, items) = (dumps(inputs, date) for date in (OLD, NEW))
+    out = str(tmp_path / "diff")
+    assert main(["data", "diffsets", f"--old={old}", f"--new={new}", f"--out={out}"]) == 0
+    (document,) = read_documents(next((tmp_path / "diff").glob("diffset_*.jsonl")))
+    assert document.text == rows[1][3]
+    for language in ("en", "de"):
+        rules = FactRules(site=WIKI, language=language, aliases=True)
+        known = {e.label: e.aliases for e in read_entities(items, rules)}
+        assert known["Stadt Kiel"] == ("Kiel",) and known["Firma"] == ()
+
+
+@pytest.mark.parametrize(
+    "valid_from, valid_to, stated",
+    [("2019", "?", (0, 0)), ("?", "", (0, 0)), ("?", "2020-06-01", (0, 1)), ("", "", (1, 1))],
+)
+def test_facts_of_which_the_dates_leave_open_whether_they_hold(
+    inputs, valid_from, valid_to, stated
+):
+    fact = {"subject": "Norland", "relation": "king", "object": "Olaf Grey"}
+    fact |= {"valid_from": valid_from, "valid_to": valid_to}
+    (inputs / "facts.jsonl").write_text(json.dumps(fact))
+    assert snapshots(inputs) == 0
+    for date, number in zip((OLD, NEW), stated, strict=True):
+        entities = read_entities(dumps(inputs, date)[1], FactRules(site=WIKI))
+        assert sum(len(entity.statements) for entity in entities) == number
+
+
 def test_without_facts_pages_have_items_that_state_nothing(inputs):
     fields = ("--id-field=key", "--date-field=day", "--text-field=body")
     documents = f"--documents={inputs / 'documents.jsonl'}"

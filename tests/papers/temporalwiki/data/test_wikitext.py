@@ -141,6 +141,23 @@ def test_tags_that_belong_to_no_pair_are_not_shown(source, expected):
     assert Extractor().paragraphs(source) == expected
 
 
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        (":{| class=x\n| a\n|}\nHe ran.", ["He ran."]),
+        ("  {|\n| {{x|\n|}} b\n |}\nHe ran.", ["He ran."]),
+        ("'''Foo''''s bar.", ["Foo's bar."]),
+        ("''''A''' '''''''b''''' c.", ["'A ''b c."]),
+        ("It is <nowiki>''</nowiki> here.", ["It is '' here."]),
+        ("See [[Media:Foo.ogg|the sound]] now.", ["See the sound now."]),
+        ("__NOTOC__The __FILE__ is here.__NOINDEX__", ["The __FILE__ is here."]),
+        ("The Donau&shy;dampf\u200b is&lrm; here.", ["The Donaudampf is here."]),
+    ],
+)
+def test_markup_is_read_as_mediawiki_does(source, expected):
+    assert Extractor().paragraphs(source) == expected
+
+
 def test_links_to_files_go_by_the_names_of_the_wiki():
     site = SiteInfo(namespaces={"": 0, "Datei": 6, "Kategorie": 14})
     text = "[[Datei:a.jpg|mini|nein]][[Kategorie:X]][[Image:a.jpg]][[Haus:a]] ja"
