@@ -18,6 +18,8 @@ from ckl_jax.parallel.topology import platform
 
 _SCORES = "btnh,bsnh->bnts"
 _HEADS = ((0, 1), (0, 1))  # axes of batch and heads
+# Parts of what JAX says of a custom gradient, and of the barrier, that is differentiated again.
+_NOT_TWICE = ("forward-mode", "optimization_barrier", "custom_lin")
 _barrier = jax.lax.optimization_barrier
 _row_order: contextvars.ContextVar[bool] = contextvars.ContextVar("row_order", default=False)
 
@@ -44,8 +46,8 @@ def with_gradients_in_row_order(differentiate: Callable[..., Any]) -> Callable[.
         try:
             with gradients_in_row_order():
                 return differentiate(*args)
-        except (TypeError, NotImplementedError) as e:  # of the custom gradient, of the barrier
-            if not any(reason in str(e) for reason in ("forward-mode", "optimization_barrier")):
+        except (TypeError, NotImplementedError) as e:
+            if not any(reason in str(e) for reason in _NOT_TWICE):
                 raise
         return differentiate(*args)
 
