@@ -39,6 +39,7 @@ _NEWS_YEARS = 1  # a document's dates of its own and the year before or after ar
 _DIGITS = {word: str(number) for number, word in enumerate(NUMBER_WORDS[:12], 1)}
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _MOSTLY_SEVERAL = 0.5  # of names with several answers: with more, one that is new replaces none
+_FIRST_WORDS = 3  # by which sentences that are held back are found within others
 _SAME_FRAME = 0.5  # of words around an answer
 
 
@@ -132,11 +133,17 @@ def make(
                 seen.add(frozenset(pair))
                 stays.add(normalise(item.evidence))
                 held |= _same_wording(pair, sentences[0], index)
-    made = [item for tag in TAGS for item in chosen[tag]]
+    no_text = frozenset(held)
+    # Another item's question may stand in the evidence.
+    stated = {
+        tag: [i for i in mine if not _is_held_back(i.evidence, no_text)]
+        for tag, mine in chosen.items()
+    }
+    made = [item for tag in TAGS for item in stated[tag]]
     again = _still_right(earlier, made, now, before)
     again.sort(key=lambda item: hash64(seed, item.id))
-    room = max(0, limits["kept"] - len(chosen["kept"]))
-    return made + again[:room], frozenset(held)
+    room = max(0, limits["kept"] - len(stated["kept"]))
+    return made + again[:room], no_text
 
 
 def _indices(
@@ -225,7 +232,7 @@ def _two_wordings(
     free = [s for s in sentences if s.is_read and normalise(s.text) not in held]
     for evidence in free:
         for probe in free:
-            if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:
+            if _is_one_wording(probe, evidence):
                 continue
             shared = probe.frame(*pair) & evidence.frame(*pair)
             keys = set(probe.keys), set(evidence.keys)
@@ -235,6 +242,14 @@ def _two_wordings(
                 if stays.isdisjoint(_same_wording(pair, probe, index)):
                     return probe, evidence
     return None
+
+
+def _is_one_wording(a: Sentence, b: Sentence) -> bool:
+    """Whether sentences are much alike, or one is the other with "..., the paper wrote"."""
+    if a.text == b.text or _alike(a.words, b.words) > _ALIKE:
+        return True
+    keys = normalise(a.text), normalise(b.text)
+    return _holds(*keys) or _holds(*keys[::-1])
 
 
 def _is_date(key: str, index: Index) -> bool:
@@ -261,8 +276,9 @@ def _alike(a: frozenset[str], b: frozenset[str]) -> float:
 
 def _same_wording(pair: Pair, probe: Sentence, index: Index) -> set[str]:
     """The sentences that state a fact in the probe's wording, and are held back with it."""
-    alike = (s for s in index.by_pair[pair] if _alike(s.words, probe.words) > _ALIKE)
-    return {normalise(s.text) for s in (probe, *alike)}
+    asked, stating = normalise(probe.text), index.by_pair[pair]
+    alike = {normalise(s.text) for s in stating if _alike(s.words, probe.words) > _ALIKE}
+    return {asked} | alike | {key for s in stating if _holds(key := normalise(s.text), asked)}
 
 
 def _is_the_same(a: str, b: str) -> bool:
@@ -465,7 +481,7 @@ def _still_right(
 def without(text: str, held: frozenset[str]) -> str:
     """A text without the held-back sentences, which are given as `normalise` returns them.
 
-    Sentences that end with one are left out too: "Update 2: The shop is open."
+    Sentences that hold one are left out too: "Update 2: The shop is open, sources said."
     """
     if not held:
         return text
@@ -478,17 +494,21 @@ def without(text: str, held: frozenset[str]) -> str:
 
 def _is_held_back(sentence: str, held: frozenset[str]) -> bool:
     key = normalise(sentence)
-    alike = _by_last_words(held).get(_last_words(key), ())
-    return any(key == other or key.endswith(f" {other}") for other in alike)
+    if key in held:
+        return True
+    words, known = key.split(), _by_first_words(held)
+    starts = zip(*(words[i:] for i in range(_FIRST_WORDS)), strict=False)
+    return any(_holds(key, other) for start in starts for other in known.get(start, ()))
+
+
+def _holds(key: str, other: str) -> bool:
+    """Whether a sentence holds another one in the same words, both by `normalise`."""
+    return f" {other} " in f" {key} "
 
 
 @functools.lru_cache(maxsize=1)  # of one update
-def _by_last_words(held: frozenset[str]) -> Mapping[tuple[str, ...], list[str]]:
+def _by_first_words(held: frozenset[str]) -> Mapping[tuple[str, ...], list[str]]:
     sentences = collections.defaultdict(list)
     for key in held:
-        sentences[_last_words(key)].append(key)
+        sentences[tuple(key.split()[:_FIRST_WORDS])].append(key)
     return sentences
-
-
-def _last_words(key: str) -> tuple[str, ...]:
-    return tuple(key.split()[-4:])

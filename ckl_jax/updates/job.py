@@ -336,7 +336,7 @@ class _Run:
                 f"{counts.known} without a sentence that is new, {counts.older} from before --since"
             )
             raise _NothingNew(
-                f"Nothing to learn in {place}: {counts.words} new words of "
+                f"Nothing to learn in {place}: {counts.words} new words (between blanks) of "
                 f"{_MIN_WORDS} at least ({why}); the model stays as it is."
             )
         if undated:
@@ -429,7 +429,10 @@ class _Run:
         overlap = self._overlap(made)
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
         tags = ", ".join(f"{n} {tag}" for tag, n in counts.items())
-        self._say(f"Questions: {tags}; {overlap['exact']} stand word by word in the training text.")
+        self._say(
+            f"Questions: {tags}; {overlap['exact']} stand word by word in the training text, and "
+            f"{records.nearly(overlap)} nearly (more than 0.8 of their runs of three words)."
+        )
         files.write_json(self.folder / "overlap.json", overlap)
 
     def _since(self, counts: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ _FIELDS = {
     "registry.json": {"model": str, "format": int},
     "update.json": {"base": (str, _OR_NULL), "method": str, "date": str, "since": (str, _OR_NULL)},
     "documents.json": {f.name: f.type for f in dataclasses.fields(Counts)},
-    "overlap.json": {"exact": int, "items": int},
+    "overlap.json": {"exact": int, "items": int, "near": [int]},
     "before.json": _ASKED,
     "after.json": _ASKED,
     "verdict.json": {"verdict": str, "reasons": [str], "scores": {"*": _SCORE}},
@@ -49,6 +49,11 @@ def read(folder: Path, name: str) -> dict[str, Any]:
                     f"{where} is {record[day]!r}, which is no day of a document; {_DO}."
                 )
     return record
+
+
+def nearly(overlap: dict[str, Any]) -> int:
+    """How many questions stand nearly, but not word by word, in the training text."""
+    return max(0, sum(overlap["near"][-1:]) - overlap["exact"])
 
 
 def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from ckl_jax.analysis.ledger import BY_INTEREST, MEANING, STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
 from ckl_jax.updates import scores
 from ckl_jax.updates.items import TAGS
-from ckl_jax.updates.records import read, read_rows
+from ckl_jax.updates.records import nearly, read, read_rows
 from ckl_jax.updates.registry import Registry
 
 _FACTS = ("question and answer", "before", "after", "state", "kind", "date", "stated in the text")
@@ -68,7 +68,8 @@ def write_report(
     ]
     note = (
         f"{overlap['exact']:,} of {overlap['items']:,} questions stand in the training text word "
-        "by word, with their answers."
+        f"by word, with their answers, and {nearly(overlap):,} nearly: more than 0.8 of their runs "
+        "of three words in one text."
     )
     errors = ["Of lm-evaluation-harness, with 1.96 standard errors."] * ("tasks" in verdict)
     of_tasks = ["task", "metric", "before", "after", "items"]

@@ -76,10 +76,28 @@ def test_an_old_fact_that_gives_way_in_other_words_is_not_kept(sentence):
 def test_a_question_stands_in_no_training_text_whatever_leads_in():
     held = frozenset([normalise("The Egret lamp is made by Munk Brothers.")])
     text = "Update 2: The Egret lamp is made by Munk Brothers. The shop is open.\n"
-    text += "As of 3 May 2026, the Egret lamp is made by Munk Brothers."
+    text += "As of 3 May 2026, the Egret lamp is made by Munk Brothers.\n"
+    text += "The Egret lamp is made by **Munk Brothers**, the paper wrote."
     assert items.without(text, held) == "The shop is open."
-    for other in ("The Egret lamp is made by Munk Brothers and Sons.", "Lamps by Munk Brothers."):
+    for other in ("The Egret lamp is made by Munk and his Brothers.", "Lamps by Munk Brothers."):
         assert items.without(other, held) == other
+
+
+def test_a_sentence_with_something_behind_it_is_no_other_wording():
+    facts = planted.facts(12)
+    new = [d for d in planted.documents(facts) if d.date >= "2025"]
+    said = [
+        dataclasses.replace(d, id=f"{d.id} again", text=d.text.replace(".", ", sources said."))
+        for d in new
+    ]
+    made, held = items.make(new + said, [], dict.fromkeys(items.TAGS, 500))
+    assert len(made) > 5
+    texts = [normalise(items.without(d.text, held)) for d in new + said]
+    for item in made:
+        question, evidence = normalise(item.text), normalise(item.evidence)
+        assert question not in evidence and evidence not in question
+        assert not any(question in text for text in texts)
+        assert any(evidence in text for text in texts)
 
 
 def test_wrong_answers_are_what_the_text_says_of_others_in_the_same_relation():

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import datetime
 import io
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ _FRONT_MATTER = re.compile(
     re.DOTALL,
 )
 _SHOWN = 8
+_NARROW, _FULL = (40, 100), 0.9  # characters of wrapped lines; fraction that could not be longer
 Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its fields
 
 
@@ -134,7 +136,22 @@ def _checked(
             raise UserError(
                 f"{path}, {where}: {date} is after today ({latest}); mend the date of the document."
             )
-        yield dataclasses.replace(document, date=date)
+        yield dataclasses.replace(document, date=date, text=_unwrapped(document.text))
+
+
+def _unwrapped(text: str) -> str:
+    """A text that was wrapped at a width, with each paragraph in one line; others as they are."""
+    lines = text.split("\n")
+    width = max(map(len, lines))
+    if not _NARROW[0] <= width <= _NARROW[1] or len(lines) < 3:
+        return text
+    within = [(a, b) for a, b in itertools.pairwise(lines) if a.strip() and b.strip()]
+    # Each line is as long as the next one's first word allows, but for a few.
+    full = sum(len(a) + 1 + len(re.split(r"[\s-]", b, maxsplit=1)[0]) > width for a, b in within)
+    if len(within) < 2 or full < _FULL * len(within):
+        return text
+    paragraphs = re.split(r"\n[ \t]*\n", text)
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _documents(path: Path, fields: Fields, versions: bool) -> Iterator[tuple[str, Document]]:

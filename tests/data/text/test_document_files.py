@@ -3,6 +3,7 @@ import datetime
 import gzip
 import json
 import os
+import textwrap
 
 import numpy as np
 import pytest
@@ -199,3 +200,19 @@ def test_a_table_of_equal_rows_that_expands_to_gigabytes_is_refused(tmp_path):
     with pytest.raises(UserError, match="row .*: it expands to 268,.* it does not fit into memory"):
         for _ in table_rows(tmp_path / "P.parquet"):
             pass
+
+
+def test_text_that_was_wrapped_has_a_line_for_each_paragraph(tmp_path):
+    paragraphs = [
+        "Harrion is a firm that makes lamps and clocks in a town by the sea, and has done so since "
+        "its two founders met there in the spring of a cold year.",
+        "At Harrion, Yuri Duval runs the company, which has a hall of its own for each of its many "
+        "kinds of lamps.",
+    ]
+    (tmp_path / "wrapped.txt").write_text("\n\n".join(textwrap.fill(p, 60) for p in paragraphs))
+    (document,) = read_place(tmp_path / "wrapped.txt")
+    assert document.text == "\n\n".join(paragraphs)
+    lines = "A list of all of the things that we have to do today:\nbread\nmilk\nhoney\n\nThe end."
+    (tmp_path / "lines.txt").write_text(lines)
+    (document,) = read_place(tmp_path / "lines.txt")
+    assert document.text == lines

@@ -163,14 +163,19 @@ class OldSentences:
             return NUMBER
         if any(_has_another(find, old, plain) for find in (_ORDINALS.intersection, _units, _ones)):
             return NUMBER
-        if not any(word[0].isupper() or _is_odd(word) for word, _ in new.values()):
+        written = [word for word, _ in new.values()]
+        if not any(word[0].isupper() or _is_odd(word) for word in written):
             return REWORDED
+        is_name = any(map(_is_odd, written)) or self._has_name(sentence, words, old, plain)
+        return NAME if is_name else REWORDED
+
+    def _has_name(self, sentence: str, words: list[str], old: list[str], plain: list[str]) -> bool:
+        """Whether the old sentence lacks a word of a name."""
         opener = len(words[0]) if plain[0] in _OPENERS else 0
         found = self._names.find_proper_nouns(sentence)
         names = (sentence[a:b] for a, b in found if a >= opener)
         parts = (part for name in names for part in _lower(_WORD.findall(name)))
-        is_name = any(part in new for part in parts) or self._begins_with_name(words, old, plain)
-        return NAME if is_name or any(_is_odd(word) for word, _ in new.values()) else REWORDED
+        return any(part not in old for part in parts) or self._begins_with_name(words, old, plain)
 
     def _begins_with_name(self, words: list[str], old: list[str], new: list[str]) -> bool:
         """Whether a sentence begins with a name that the old one lacks: as the page writes that
