@@ -50,13 +50,14 @@ def take_turns_apart(
     """As `take_turns`, each contestant in a process of its own, in which its maker makes it.
 
     In one process the allocators and threads of PyTorch and JAX slow each other down: a step of a
-    Llama of 100 million parameters by 1.2 to 1.6.
+    Llama of 100 million parameters by 1.1 to 1.6.
     """
     context = multiprocessing.get_context("spawn")
     pipes = {}
     for name, make in makers.items():
         pipes[name], end = context.Pipe()
         context.Process(target=_serve, args=(make, end), daemon=True).start()
+        end.close()  # so that `recv` ends if the process does
     samples: dict[str, list] = {name: [] for name in makers}
     for _ in range(rounds + 1):
         for name, pipe in pipes.items():

@@ -229,7 +229,7 @@ def _two_wordings(
     if is_date:  # of the past of a name that has no other more often
         past = _past(about, index)
         is_specific &= 2 * past.count(answer) >= len(past) > 0
-    free = [s for s in sentences if s.is_read and normalise(s.text) not in held]
+    free = [s for s in sentences if s.is_read and s.plain not in held]
     for evidence in free:
         for probe in free:
             if _is_one_wording(probe, evidence):
@@ -248,8 +248,7 @@ def _is_one_wording(a: Sentence, b: Sentence) -> bool:
     """Whether sentences are much alike, or one is the other with "..., the paper wrote"."""
     if a.text == b.text or _alike(a.words, b.words) > _ALIKE:
         return True
-    keys = normalise(a.text), normalise(b.text)
-    return _holds(*keys) or _holds(*keys[::-1])
+    return _holds(a.plain, b.plain) or _holds(b.plain, a.plain)
 
 
 def _is_date(key: str, index: Index) -> bool:
@@ -276,9 +275,9 @@ def _alike(a: frozenset[str], b: frozenset[str]) -> float:
 
 def _same_wording(pair: Pair, probe: Sentence, index: Index) -> set[str]:
     """The sentences that state a fact in the probe's wording, and are held back with it."""
-    asked, stating = normalise(probe.text), index.by_pair[pair]
-    alike = {normalise(s.text) for s in stating if _alike(s.words, probe.words) > _ALIKE}
-    return {asked} | alike | {key for s in stating if _holds(key := normalise(s.text), asked)}
+    stating = index.by_pair[pair]
+    alike = {s.plain for s in stating if _alike(s.words, probe.words) > _ALIKE}
+    return {probe.plain} | alike | {s.plain for s in stating if _holds(s.plain, probe.plain)}
 
 
 def _is_the_same(a: str, b: str) -> bool:

@@ -89,6 +89,11 @@ class Sentence:
         return [key for _, _, key in self.spans]
 
     @functools.cached_property
+    def plain(self) -> str:
+        """Its text by `normalise`."""
+        return normalise(self.text)
+
+    @functools.cached_property
     def relation(self) -> "Relation":
         """What it says of its names: its words without them, and how many these are."""
         return self.frame(*self.keys), len(self.spans)
