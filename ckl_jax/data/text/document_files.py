@@ -225,6 +225,8 @@ def _front(lines: str, name: str) -> str:
 
 def _document(record: Mapping, fields: Fields, path: Path, where: str, number: int) -> Document:
     text = record.get(fields.text)
+    if text is None and fields.text in record:  # null: a document without text
+        text = ""
     if not isinstance(text, str):
         there = ", ".join(map(repr, list(record)[:_SHOWN])) or "none"
         raise UserError(

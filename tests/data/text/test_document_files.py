@@ -100,6 +100,7 @@ def test_parquet(tmp_path):
     [
         ("x.jsonl", '{"body": "a"}', r"line 1: the field 'text' is missing .* there are 'body'"),
         ("x.jsonl", '{"text": "a", "date": "May"}', r"line 1, 'date': 'May' is not a day"),
+        ("x.jsonl", '{"text": 5}', "line 1: the field 'text' is missing or not text"),
         ("x.jsonl", "[1]", "line 1: not an object"),
         ("x.jsonl", "{", "line 1"),
         ("x.csv", "a,b\n1,2\n", r"line 2: the field 'text' is missing"),
@@ -126,6 +127,11 @@ def test_fields_of_given_names_that_no_record_has(tmp_path):
     for names in ({"date": "when"}, {"title": "head"}):
         with pytest.raises(UserError, match=r"a.jsonl: no record has the field '(when|head)'"):
             list(read_place(path, Fields(**names)))
+
+
+def test_null_is_no_text(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": null}\n{"text": "a"}\n')
+    assert [document.text for document in read_place(tmp_path / "x.jsonl")] == ["", "a"]
 
 
 def test_later_days_are_refused_and_documents_without_one_counted(tmp_path):
