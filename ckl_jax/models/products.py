@@ -25,7 +25,7 @@ _row_order: contextvars.ContextVar[bool] = contextvars.ContextVar("row_order", d
 
 
 @contextlib.contextmanager
-def gradients_in_row_order() -> Iterator[None]:
+def _in_row_order() -> Iterator[None]:
     """A `with` block in which the products below are traced so; outside, they are plain ones."""
     # A context variable rather than an argument: the products are deep inside of linen modules. It
     # is read while tracing, so a compiled function keeps what it was traced with.
@@ -44,7 +44,7 @@ def with_gradients_in_row_order(differentiate: Callable[..., Any]) -> Callable[.
 
     def chosen(*args):
         try:
-            with gradients_in_row_order():
+            with _in_row_order():
                 return differentiate(*args)
         except (TypeError, NotImplementedError) as e:
             if not any(reason in str(e) for reason in _NOT_TWICE):

@@ -19,7 +19,7 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.models.products import gradients_in_row_order
+from ckl_jax.models.products import with_gradients_in_row_order
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.trees.partition import merge
 
@@ -230,9 +230,8 @@ def make_stream_step(
     @by_length
     def differentiate(length, row, trainable, frozen, memory):
         # One pass gives losses before the update, gradient and next memory.
-        one_pass = jax.value_and_grad(objective, has_aux=True)
-        with gradients_in_row_order():
-            (_, (losses, memory)), grads = one_pass(trainable, frozen, row, memory, length)
+        one_pass = with_gradients_in_row_order(jax.value_and_grad(objective, has_aux=True))
+        (_, (losses, memory)), grads = one_pass(trainable, frozen, row, memory, length)
         return losses, memory, grads
 
     def update(params, opt_state, grads):

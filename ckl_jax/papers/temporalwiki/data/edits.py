@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ckl_jax.data.text.sentences import CURRENCIES, NUMBER_WORDS
+from ckl_jax.data.text.sentences import CURRENCIES
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.papers.temporalwiki.data.measures import UNITS_BY_NAME
 
@@ -47,9 +47,9 @@ _SPELT = (
 _DIGITS = {word: str(n) for n, word in enumerate(_SPELT.split(), 2)}
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _DIGITS |= {word: str(10 * n) for n, word in enumerate(_TENS, 2)}
-_NUMBERS = frozenset(NUMBER_WORDS[1:]).union(
-    "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty "
-    "sixty seventy eighty ninety dozen trillion dozens hundreds thousands millions billions".split()
+_NUMBERS = frozenset(
+    "hundred thousand million billion trillion dozen dozens hundreds thousands millions "
+    "billions".split()
 )
 _ORDINALS = frozenset(
     "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
@@ -62,11 +62,11 @@ _MONEY = frozenset(
     "jpy cny inr".split()
 )
 _TIMES = {n: unit for unit in "hour minute day week month year".split() for n in (unit, f"{unit}s")}
-_UNITS = UNITS_BY_NAME | _TIMES | {"am": "am", "a.m": "am", "pm": "pm", "p.m": "pm"}
-for (
-    _word
-) in "bar bars chain chains foot grain grains hand hands in league leagues rod rods stone".split():
-    del _UNITS[_word]  # more often no unit
+_NO_UNITS = frozenset(  # more often than units
+    "bar bars chain chains foot grain grains hand hands in league leagues rod rods stone".split()
+)
+_UNITS = {name: unit for name, unit in UNITS_BY_NAME.items() if name not in _NO_UNITS} | _TIMES
+_UNITS |= {"am": "am", "a.m": "am", "pm": "pm", "p.m": "pm"}
 _SHORT = 4  # letters of a unit that is one behind a number only, as "m" is
 _WORDS_TOO = frozenset(("March", "May"))
 _OPENERS = frozenset(  # words that begin sentences and are no names
@@ -90,9 +90,8 @@ class Edit(NamedTuple):
     Attributes:
       kind: `NUMBER`: like an old sentence, with a number (sign and currency included) or a
         day or month that it lacks, another ordinal or unit in place of one, or its numbers in
-        other places; `NAME`:
-        with such a name but no such number; `ADDED`: like none, or with neither but a clause of
-        `_CLAUSE` words that it lacks; `REWORDED`: all others.
+        other places; `NAME`: with such a name but no such number; `ADDED`: like none, or with
+        neither but a clause of `_CLAUSE` words that it lacks; `REWORDED`: all others.
       start, end: of the sentence, in characters of its record's text.
       spans: [start, end) of what the old sentence lacks, likewise; all if there is no old one.
     """
@@ -195,7 +194,7 @@ class OldSentences:
 def _has_another(
     find: Callable[[Sequence[str]], Collection[str]], old: Sequence[str], new: Sequence[str]
 ) -> bool:
-    """Whether what `find` finds, ordinals or units, is in place of another."""
+    """Whether what `find` finds (ordinals, units, numbers) is in place of another."""
     before, after = set(find(old)), set(find(new))
     return bool(before - after) and bool(after - before)
 

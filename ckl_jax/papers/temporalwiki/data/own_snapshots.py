@@ -225,9 +225,10 @@ def _property(relation: str) -> str:
 
 def _has_begun(fact: DatedFact, date: str) -> bool:
     """Whether a fact is stated at a date; not where "?" leaves open whether it holds."""
-    if fact.seen or UNKNOWN in (fact.valid_from, fact.valid_to):
-        if (holds := fact.holds(date)) is None or fact.seen:
-            return bool(holds)
+    if fact.seen:
+        return bool(fact.holds(date))
+    if UNKNOWN in (fact.valid_from, fact.valid_to) and fact.holds(date) is None:
+        return False
     return fact.valid_from in ("", UNKNOWN) or within(fact.valid_from)[0] <= date
 
 
