@@ -174,7 +174,7 @@ def check_record(
         if not made or (set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*"))):
             different = []
         if different:
-            name = different[0]
+            name = min(different, key=_UNTRIED.__contains__)  # which no other state would pardon
             says = _difference(name, before.get(name), settings[name])
             raise UserError(f"{path.parent} holds a {what} {says}.")
     return settings

@@ -72,7 +72,7 @@ def run_study(
     with studies.open_study(updates, RECORD, "study", **_recorded(updates, snapshots)) as study:
         data = Data(updates, _with_dumps(updates, snapshots, progress), progress)
         study.step(f"Data: {labels.count(len(snapshots), 'snapshot')}")
-        build(data, settings, needs_facts=until != TEXT)
+        build(data, settings, needs_facts=until != TEXT and not condition)
         if until in (TEXT, DATA):
             return ()
         if condition and (few := promotion.too_few(condition, data.newest_facts())):

@@ -3,7 +3,7 @@
 import pytest
 
 from ckl_jax.cli import ckl
-from ckl_jax.files import read_jsonl, write_json, write_jsonl
+from ckl_jax.files import read_json, read_jsonl, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki import experiments
 from ckl_jax.papers.temporalwiki.analysis import published, results
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
@@ -152,6 +152,10 @@ def test_what_is_about_text_alone_needs_no_facts(tmp_path, capsys):
     for name, code in (("table1", 0), ("figure5", 0), ("table2", 2)):
         assert ckl.main(["experiment", f"temporalwiki/{name}", *options]) == code
     assert "There are no facts to probe" in capsys.readouterr().err
+    gate = ["--promote-if=changed < 1 at n >= 2", f"--out={tmp_path}/gate"]
+    assert ckl.main(["temporalwiki", *options, *gate]) == 3
+    verdict = read_json(tmp_path / "gate" / "verdict.json")["verdicts"][0]
+    assert verdict["verdict"] == "not enough evidence" and "of 0 items" in verdict["sentence"]
 
 
 @pytest.mark.parametrize("name, trainings", [("table3", 3), ("table2", 0)])

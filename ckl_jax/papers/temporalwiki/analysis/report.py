@@ -56,7 +56,8 @@ _NOUNS = (
     "Perplexity of proper nouns over that of Initial, in the new text of the interval and in the "
     "rest of its new snapshot, and of the changed spans of the new text (new articles, new "
     "sentences, and in edited ones the spans with a new number or name); below 1 they are likelier "
-    "than they were. 95 % intervals of a bootstrap over rows of text."
+    "than they were. n: the rows of text that have such tokens, which the 95 % intervals are a "
+    "bootstrap over."
 )
 _COLUMNS = 9  # of numbers, on a page
 STEPS = ("initial", "aligned", "final")  # of a class of facts (Table 2)
@@ -148,7 +149,6 @@ def _verdicts(path: Path) -> Section:
         for name, s in verdict["scores"].items():
             span = "–" if s["low"] is None else f"{s['low']:.3f} to {s['high']:.3f}"
             rows.append([*names, name, f"{s['value']:.3f}", span, s["n"]])
-            names = [""] * 3
     notes = [f"Condition: {verdicts[0]['condition']}, of whole intervals."] if verdicts else []
     notes += [verdict["sentence"] for verdict in verdicts]
     return Section("The gate", headers, rows, notes, anchor="gate")
@@ -204,7 +204,7 @@ def by_interval(
         headers, body = ["Method"], [[method_label(row["method"])] for row in rows]
         for i, column in ((i, c) for i in part for c in columns):
             numbers = [column.of(row, i) for row in rows]
-            name = f"{column.name}{_facts_of(numbers)}"
+            name = f"{column.name}{_count_of(numbers)}"
             if not beside and not any(numbers):
                 continue
             headers += [name, "Paper"] if beside else [f"{study.label(i)} {name}"]
@@ -228,9 +228,9 @@ def _cells(column: Column, numbers: Sequence[dict[str, Any] | None]) -> list[Any
     return [dataclasses.replace(c, rank=rank) for c, rank in zip(shown, ranks, strict=True)]
 
 
-def _facts_of(numbers: Iterable[dict[str, Any] | None]) -> str:
-    """ ", n = 93" for a column's header: the number of facts, which its models share; or ""."""
-    counts = {x["facts"] for x in numbers if x and "facts" in x}
+def _count_of(numbers: Iterable[dict[str, Any] | None]) -> str:
+    """ ", n = 93" for a column's header: the facts, or rows of text, of its models; or ""."""
+    counts = {x.get("facts", x.get("rows")) for x in numbers if x} - {None}
     return f", n\u00a0=\u00a0{' to '.join(f'{n:,}' for n in sorted(counts))}" if counts else ""
 
 
@@ -284,7 +284,7 @@ def matrix_section(study: Study, method: str, matrix: dict[str, Any]) -> Section
         ]
         for model, row in matrix.items()
     ]
-    columns = {i: _facts_of(row[i] for row in matrix.values()) for i in study.intervals}
+    columns = {i: _count_of(row[i] for row in matrix.values()) for i in study.intervals}
     headers = ["Updated by", *(study.label(i) + n for i, n in columns.items())]
     title = f"{method_label(method)}: {study.changed} (columns) after each update (rows)"
     return Section(title, headers, rows)
@@ -302,7 +302,7 @@ def _transfer(study: Study, methods: Rows) -> Section:
         ]
         for row in methods
     ]
-    sizes = {i: _facts_of(row["fuar"][i] for row in methods) for i in study.intervals}
+    sizes = {i: _count_of(row["fuar"][i] for row in methods) for i in study.intervals}
     headers = ["Method", *(f"FUAR {study.label(i)}{n}" for i, n in sizes.items())]
     headers += ["Backward transfer", "Forward transfer"]
     return Section("Forgetting and transfer", headers, rows, [_TRANSFER], anchor="transfer")

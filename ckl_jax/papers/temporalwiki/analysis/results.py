@@ -181,6 +181,8 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
                 for kind in sorted(set(scored.losses.kinds) - {"", name}):
                     losses[interval, kind] = scored.losses.only(kind)
     if not losses:
+        if not Path(folder).is_dir():
+            raise UserError(f"There is no folder {folder}; give the MODEL_DIR of a run.")
         raise UserError(
             f"{folder} has no rows of facts (probes/rows_<step>.jsonl); train it with FACT_PROBES."
         )

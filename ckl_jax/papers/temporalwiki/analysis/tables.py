@@ -258,8 +258,7 @@ def proper_nouns(study: Study) -> list[dict[str, Any]]:
     Of proper nouns in diffset and NON-diffset (Figure 2), and of the diffset's changed spans.
 
     Returns:
-      As `light_tuned`; the numbers are {"value", "low", "high", "model", "initial"}: ratios, 1 for
-      Initial.
+      As `light_tuned`; the numbers are those of `text_losses.ratios`, 1 for Initial.
     """
     losses = functools.cache(results.texts_of)
 

@@ -94,7 +94,7 @@ def losses_if_any(folder: Path) -> Texts:
 def ratios(
     model: Texts, initial: Texts, formula: str = "token_micro", samples: int = SAMPLES
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """{task: {group: {"value", "low", "high", "model", "initial"}}}: what Figure 2 shows.
+    """{task: {group: {"value", "low", "high", "model", "initial", "rows", "tokens"}}}: Figure 2.
 
     Args:
       model: what `read_losses` gives.
@@ -122,5 +122,6 @@ def ratios(
             drawn = bootstrap([ours, theirs], formula, samples, batch_size=LEGACY_BATCH)
             # Ratios within each resample, not a ratio of intervals: the texts are the same.
             ratio = estimate(a / b, drawn[0] / drawn[1])
-            by_task[task][group] = {**ratio, "model": a, "initial": b}
+            counts = {"rows": int((ours.tokens > 0).sum()), "tokens": int(ours.tokens.sum())}
+            by_task[task][group] = {**ratio, "model": a, "initial": b, **counts}
     return by_task

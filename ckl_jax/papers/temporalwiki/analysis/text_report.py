@@ -19,7 +19,7 @@ Table = dict[str, dict[str, dict[str, dict[str, float]]]]  # run -> task -> grou
 def compare(
     runs: Sequence[str | os.PathLike], initial: str | os.PathLike, formula: str = "token_micro"
 ) -> Table:
-    """{run: {task: {group: {"value", "low", "high", "model", "initial"}}}}: ratios to Initial.
+    """{run: {task: {group: numbers of `text_losses.ratios`}}}: ratios to Initial.
 
     Args:
       runs: MODEL_DIRs or folders of `t5x eval`; their last evaluation counts.
@@ -52,12 +52,14 @@ def section(table: Table) -> Section:
             "of one text" if math.isnan(x["low"]) else f"{x['low']:.3f} to {x['high']:.3f}",
             x["model"],
             x["initial"],
+            x["rows"],
+            x["tokens"],
         ]
         for run, tasks in table.items()
         for task, groups in tasks.items()
         for group, x in groups.items()
     ]
-    headers = ["Perplexity of", "Ratio", "95 % interval", "Model", "Initial"]
+    headers = ["Perplexity of", "Ratio", "95 % interval", "Model", "Initial", "Rows", "Tokens"]
     return Section(headers=headers, rows=rows)
 
 

@@ -17,7 +17,8 @@ _HAS = re.compile(_ANY)
 # No word that a number or a name follows.
 _NO_LEAD = "".join(
     rf"(?<!\b{word})"
-    for word in "about above approximately around below born died nearly over than under".split()
+    for word in "about above and approximately around below between born died for from into nearly "
+    "over since than the under until with AUD CAD CHF CNY EUR GBP INR JPY NZD USD".split()
 )
 _SHOWN_NOTHING = re.compile(
     # Attached to a word or its punctuation, as notes are, but not to a number, a symbol, a word

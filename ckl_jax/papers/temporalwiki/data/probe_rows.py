@@ -125,7 +125,7 @@ def check_pages(job: Job, counts: Mapping[str, int]) -> None:
     if not counts.get("pages"):
         raise UserError(
             f"{job.new} has no sitelinks to {job.rules.site}, so the pages of its items are not "
-            "known; give --page-map, or --site if the wiki has another name."
+            "known; give --page-map, or to `ckl data probes` --site if the wiki has another name."
         )
 
 

@@ -1,6 +1,5 @@
 """Snapshots: a Wikipedia and a Wikidata dump of one date, found by their paths."""
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -91,7 +90,8 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
         passed over.
 
     Raises:
-      UserError: as `find`, of a snapshot that is not known.
+      UserError: as `find`, of a snapshot that is not known; or a date of the folder lacks a dump
+        and a later one does not.
     """
     if len(paths) != 1 or not os.path.isdir(paths[0]):
         return [_find_or_recall(place, known) for place in paths]
@@ -99,16 +99,28 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
     names = dict.fromkeys(finished)  # {date: the name of its folder, if it has one}
     for path in Path(paths[0]).iterdir():
         if path.is_file():
-            names.setdefault(date_of(path))
+            if ".xml" in path.name or _WIKIDATA.fullmatch(path.name):
+                names.setdefault(date_of(path))
         elif match := _DATE.fullmatch(path.name):
             names["".join(filter(None, match.groups()))] = path.name
-    snapshots = []
+    snapshots: list[Snapshot] = []
+    unfinished: list[str] = []
     for date in sorted(filter(None, names)):
         if finished and date < finished[-1] and date not in finished:
             print(f"Passing over the snapshot {date}, which came after that of {finished[-1]}.")
             continue
-        with contextlib.suppress(UserError):  # one of a new date's dumps may be missing yet
+        try:
             snapshots.append(_find_or_recall(Path(paths[0]) / (names[date] or date), known))
+        except UserError as e:
+            unfinished.append(str(e).removesuffix(f"; {_GIVE}."))
+            continue
+        if unfinished:  # an interval that is trained over a month could not be divided later
+            raise UserError(
+                f"{unfinished[0]}, and that of {snapshots[-1].date} is there; fetch what is "
+                "missing, or remove what there is of that date to go on without it."
+            )
+    for sentence in unfinished:  # it may be on its way
+        print(f"{sentence}: it is left out until it is whole.")
     return snapshots
 
 

@@ -174,6 +174,11 @@ def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
     path = promotion.write_verdicts(verdicts, root)
     page = write_report(root).read_text()
     path.unlink()
+    gate_table = page.partition('id="gate"')[2].partition("</table>")[0]
+    scores = sum(len(verdict.found["scores"]) for verdict in verdicts)
+    assert gate_table.count(" after ") == 2 * scores  # each row stands alone when filtered
     assert verdicts[0].sentence() in page and "of whole intervals" in page
     with pytest.raises(UserError, match="has no model of 'full' after"):
         promotion.compare_study(root, promotion.parse("changed < 1"), ("full",))
+    with pytest.raises(UserError, match="There is no folder .*gone; give the MODEL_DIR"):
+        promotion.compare_runs(root / "gone", root, condition)

@@ -64,6 +64,8 @@ def test_ratios_pair_the_rows_of_both_models():
     for task in ("diffset", "rest"):  # every token is 0.1 nats cheaper, whatever is drawn
         x = found[task]["proper_nouns"]
         assert (x["value"], x["low"], x["high"]) == pytest.approx((math.exp(-0.1),) * 3)
+        counts = theirs[task]["proper_nouns"].tokens
+        assert (x["rows"], x["tokens"]) == (np.count_nonzero(counts), counts.sum())
     with pytest.raises(UserError, match="different rows .all of diffset"):
         ratios(as_columns(make_rows(seed=1)), theirs)
 

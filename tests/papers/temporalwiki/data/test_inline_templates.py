@@ -174,7 +174,8 @@ from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
             "The tower [old] is big.",
         ),
         (
-            "It has over{{Unk|5}} km. Height:{{Unk|5}} at most. It is 5.{{Unk}} So.{{Unk}} Yes.",
+            "It has over{{Unk|5}} km. Height:{{Unk|5}} at most. He ate the{{Unk|cat}} in May. It "
+            "cost USD{{Unk|5}} then. It is 5.{{Unk}} So.{{Unk}} Yes.",
             "It is 5. So. Yes.",
         ),
         ("{{convert|9|km|disp=or}} {{convert|9|km|disp=x|a|b}}", "9 kilometres 9 kilometres"),

@@ -277,6 +277,21 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
         find_all([f"{folder}/20200101"])
 
 
+def test_a_date_that_lacks_a_dump_is_named(inputs, capsys):
+    assert snapshots(inputs) == 0
+    folder = inputs / "out"
+    later = folder / "wikidata-20220101-all.json.gz"
+    later.write_text("")
+    capsys.readouterr()
+    assert [s.date for s in find_all([str(folder)])] == ["20200101", "20210101"]
+    said = "20220101 has no Wikipedia dump: it is left out until it is whole."
+    assert said in capsys.readouterr().out
+    later.unlink()
+    (folder / "wikidata-20200101-all.json.gz").unlink()
+    with pytest.raises(UserError, match="20200101 has no Wikidata dump, and that of 20210101 is"):
+        find_all([str(folder)])
+
+
 @pytest.mark.parametrize("field", ["key", "day"])
 def test_a_version_has_an_id_and_a_date(inputs, capsys, field):
     lines = (inputs / "documents.jsonl").read_text().splitlines()
