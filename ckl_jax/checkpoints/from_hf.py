@@ -27,6 +27,7 @@ from ckl_jax.files import os_errors, read_json_object
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLAX = "flax_model.msgpack"
+_MOST_SPARE_ROWS = 512  # of a published model: BLOOM has 200 more rows than tokens
 
 
 def open_model(
@@ -55,8 +56,16 @@ def _on_host(path: str, value: np.ndarray) -> np.ndarray:
 
 
 def check_rows(vocabulary: Any, rows: int) -> None:
-    """Raises `UserError` if a vocabulary has ids of tokens in texts that no row is of."""
+    """Raises `UserError` if a vocabulary has ids of tokens in texts that no row is of.
+
+    Or if a tenth of the rows, and more than those that a mesh may ask for, are of no token.
+    """
     size = getattr(vocabulary, "vocab_size", 0)
+    if size and rows - size > max(0.1 * rows, _MOST_SPARE_ROWS):
+        raise UserError(
+            f"The vocabulary of {vocabulary.path} has {size} ids, but config.json has a vocab_size "
+            f"of {rows}; give the vocabulary of this model."
+        )
     if size > rows and size - unused_ids(vocabulary) > rows:
         raise UserError(
             f"The vocabulary of {vocabulary.path} has {vocabulary.vocab_size} ids, sentinels "

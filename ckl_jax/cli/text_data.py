@@ -112,7 +112,7 @@ def rows(
     most = positions(vocabulary) or 2**31
     if length is not None and length > most:
         print(f"Warning: --length {length} is more than the {most} positions of {vocabulary}.")
-    length = length or min(512, most)
+    length = min(512, most) if length is None else length
     with counting() as line:
         made = prepare_rows(
             sources,

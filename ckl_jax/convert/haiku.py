@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ckl_jax.checkpoints.from_haiku import load_haiku
-from ckl_jax.convert.hugging_face import new_model_dir, write_model_gin
+from ckl_jax.convert.hugging_face import new_model_dir, restore_flags, write_model_gin
 from ckl_jax.train.artifacts import count
 
 
@@ -25,7 +25,6 @@ def import_haiku(weights: str, num_heads: int, out: str) -> str:
         write_model_gin(out, config)
     return (
         f"{count(params):,} parameters in {out}/checkpoint_0. Use them with\n"
-        f"  --gin_file=mind_the_gap_train.gin --gin_file={out}/model.gin \\\n"
-        f"  --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\"\n"
+        f"  --gin_file=mind_the_gap_train.gin \\\n  {restore_flags(out)}\n"
         "and the vocabulary of this model as VOCABULARY_PATH."
     )

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import os
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,9 @@ _MAX_NEW_ROWS = 1_000_000  # of an embedding: no vocabulary has more tokens
 # What is exported with the weights if it lies beside `config.json`, after the vocabulary's files.
 _TOKENIZER = (*BPE_FILES, "vocab.txt", *TOKENIZER_SETTINGS, "generation_config.json")
 
-# Of a config.json; an mT5 is a T5 here.
-_KEPT = ("model_type", "architectures", "dtype", "torch_dtype", "use_cache")
+# Of a config.json; an mT5 is a T5 here. Not its dtype: read in bfloat16, most of a small update of
+# what is written in float32 would be lost.
+_KEPT = ("model_type", "architectures", "use_cache")
 
 
 def import_checkpoint(
@@ -73,9 +76,16 @@ def import_checkpoint(
         files.write_file(Path(out) / ORIGIN, (Path(folder) / "config.json").read_bytes())
     return (
         f"{count(params):,} parameters in {out}/checkpoint_0. Use them with\n"
-        f"  --gin_file={out}/model.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\"\n"
-        f"{_usage(out, config, vocabulary)}"
+        f"  {restore_flags(out)}\n{_usage(out, config, vocabulary)}"
     )
+
+
+def restore_flags(out: str) -> str:
+    """What `t5x train` is given to begin with an imported model, for a shell."""
+    values = {"gin_file": f"{out}/model.gin", "gin.INITIAL_CHECKPOINT_PATH": repr(out)}
+    if re.fullmatch(r"[\w./-]+", out):
+        return " ".join(f'--{k}="{v}"' if "'" in v else f"--{k}={v}" for k, v in values.items())
+    return " ".join(shlex.quote(f"--{k}={v}") for k, v in values.items())
 
 
 @contextlib.contextmanager
@@ -222,7 +232,7 @@ def export_checkpoint(checkpoint: str, like: str | None, out: str) -> str:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>`.
       like: a config.json of the same architecture, its folder, or the hub's name of that; None is
         the one kept beside the checkpoint. The tokenizer's files beside it are copied, or the
-        vocabulary beside the checkpoint. Ids of tokens and the dtype to load with are kept.
+        vocabulary beside the checkpoint. Ids of tokens that the vocabulary does not say are kept.
 
     Returns:
       What was done.
@@ -255,7 +265,9 @@ def write_run(out: str, params: Any, config: Config, like: Path, checkpoint: str
       like: the config.json of the model that they came from.
     """
     tokenizer = tokenizer_files(checkpoint, like.parent, config)
-    save_hf(out, params, config, settings={**_kept(like), **_settings(tokenizer, config)})
+    kept, said = _kept(like), _settings(tokenizer, config)
+    said = {name: kept.get(name) if token is None else token for name, token in said.items()}
+    save_hf(out, params, config, settings={**kept, **said})
     return copy(tokenizer, Path(out))
 
 

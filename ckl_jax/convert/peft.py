@@ -115,5 +115,5 @@ def import_peft(adapter: str, base: str, like: str | None, out: str) -> str:
     return (
         f"{sum(x.size for x in paths.flatten(tree).values()):,} parameters of an adapter and its "
         f"base in {out}/checkpoint_0. Train on with\n  --gin_file={form.gin_file} "
-        f"--gin_file={out}/model.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\""
+        f"{hugging_face.restore_flags(out)}"
     )

@@ -85,7 +85,7 @@ class ModularSide(Side):
         if not config.has_encoder:
             raise UserError(
                 "Modular adds a second encoder to the one that a decoder reads, and "
-                f"{type(config).__name__} has no encoder; choose lora, or on a GPT-2 k_adapter."
+                f"{type(config).__name__} has no encoder; choose lora or k_adapter."
             )
 
     def build(self, config: Any) -> nn.Module:

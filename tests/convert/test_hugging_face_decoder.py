@@ -1,8 +1,10 @@
 """A Llama-shaped model of Hugging Face in, trained on rows of its own vocabulary, and out again."""
 
+import ast
 import dataclasses
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ from ckl_jax.train.setup import check_vocabulary
 from tests.helpers import random_params
 from tests.llama_tokenizer import train_tokenizer
 
-pytest.importorskip("tokenizers")
+tokenizers = pytest.importorskip("tokenizers")
 CONFIG = DecoderConfig(
     vocab_size=300,
     emb_dim=16,
@@ -55,6 +57,11 @@ def test_a_vocabulary_begins_and_ends_texts_as_its_settings_say(hf):
     assert vocabulary.decode(ids) == "Rome is é." and 1 not in ids
     text, spans = vocabulary.locate(ids)
     assert text == " Rome is é." and spans[-1] == (len(text) - 1, len(text))
+    tokenizer = tokenizers.Tokenizer.from_file(str(hf / "tokenizer.json"))
+    ends = {"single": "$A </s>", "special_tokens": [("</s>", 2)]}
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(**ends)
+    tokenizer.save(str(hf / "tokenizer.json"))  # a template comes before the settings
+    assert open_vocabulary(hf).around == ([], [2])
     train_tokenizer(hf, add_bos=False)
     assert open_vocabulary(hf).around == ([], [])
     (hf / "tokenizer_config.json").write_text("{}")
@@ -65,6 +72,23 @@ def test_a_vocabulary_begins_and_ends_texts_as_its_settings_say(hf):
     (hf / "generation_config.json").write_text('{"eos_token_id": 2, "bos_token_id": "1"}')
     with pytest.raises(UserError, match="bos_token_id of generation_config.json is '1'"):
         open_vocabulary(hf)
+
+
+def test_a_vocabulary_of_a_smaller_model_is_named(tmp_path, capsys):
+    config = dataclasses.replace(CONFIG, vocab_size=813)
+    save_hf(tmp_path, random_params(config), config)
+    train_tokenizer(tmp_path)
+    assert main(["import-hf", "--model", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "300 ids, but config.json has a vocab_size of 813; give" in capsys.readouterr().err
+
+
+def test_flags_of_a_run_are_for_a_shell():
+    plain = "--gin_file=runs/a/model.gin --gin.INITIAL_CHECKPOINT_PATH=\"'runs/a'\""
+    assert hugging_face.restore_flags("runs/a") == plain
+    for folder in ("runs/my model", "o'ne"):
+        file, path = shlex.split(hugging_face.restore_flags(folder))
+        assert file == f"--gin_file={folder}/model.gin"
+        assert ast.literal_eval(path.partition("=")[2]) == folder
 
 
 def test_a_model_has_a_row_for_each_token_of_a_text(tmp_path):
@@ -136,12 +160,12 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys, method):
 def test_what_export_is_like_is_a_folder_or_a_name_and_keeps_its_ids(hf, tmp_path, monkeypatch):
     ours, argv = str(tmp_path / "ours"), ["export-hf", "--model", str(tmp_path / "ours"), "--like"]
     settings = json.loads((hf / "config.json").read_text())
-    kept = {"pad_token_id": None, "sep_token_id": 0, "dtype": "bfloat16", "use_cache": False}
-    (hf / "config.json").write_text(json.dumps({**settings, **kept}))
+    kept = {"pad_token_id": None, "sep_token_id": 0, "use_cache": False}
+    (hf / "config.json").write_text(json.dumps({**settings, **kept, "dtype": "bfloat16"}))
     assert main(["import-hf", "--model", str(hf), "--out", ours]) == 0
     assert main([*argv, str(hf), "--out", str(tmp_path / "back")]) == 0
     written = json.loads((tmp_path / "back" / "config.json").read_text())
-    assert kept.items() <= written.items()
+    assert kept.items() <= written.items() and "dtype" not in written
     found = {("some/name", False): str(hf)}
     monkeypatch.setattr(hugging_face, "folder_of", lambda name, weights: found[name, weights])
     assert main([*argv, "some/name", "--out", str(tmp_path / "hub")]) == 0

@@ -65,29 +65,33 @@ def causal_rows(
 
     Args:
       documents: in the order of the rows.
-      vocabulary: has `encode_many`; where texts begin and end with tokens of their own (BERT), so
-        does every part.
+      vocabulary: has `encode_many`; where texts begin with a token of their own, so does every
+        part; where they end with one, so does the last part, of a masked model every part.
       length: tokens of a row at most.
       packed: put short parts together; see `packing.pack`.
       legacy: see `document_text` and `cut`.
       marks: also yield the marks of each row; not of packed or legacy ones.
     """
     before, after = getattr(vocabulary, "around", ((), ()))
-    whole = length - len(before) - len(after)
+
+    def parts(tokens: Sequence[int], before: Sequence[int], after: Sequence[int]) -> list[list]:
+        cuts = list(cut(tokens, length - len(before) - len(after), legacy))
+        # A decoder would learn that a text may end anywhere.
+        inner = after if hasattr(vocabulary, "mask_id") else ()
+        return [[*before, *c, *(inner if c is not cuts[-1] else after)] for c in cuts]
+
     if marks:
+        unmarked = [0] * len(before), [0] * len(after)
         for document in documents:
-            pair = zip(
-                *(cut(each, whole) for each in _marked_tokens(document, vocabulary)), strict=True
-            )
-            for piece, marked in pair:
-                marked = [*(0 for _ in before), *marked, *(0 for _ in after)]
-                yield {"targets": [*before, *piece, *after], "marks": marked}
+            tokens, marked = _marked_tokens(document, vocabulary)
+            for row in zip(parts(tokens, before, after), parts(marked, *unmarked), strict=True):
+                yield dict(zip(("targets", "marks"), row, strict=True))
         return
     texts = (document_text(document, legacy) for document in documents)
     pieces = (
-        {"targets": [*before, *piece, *after]}
+        {"targets": part}
         for tokens in _encoded(texts, vocabulary)
-        for piece in cut(tokens, whole, legacy)
+        for part in parts(tokens, before, after)
     )
     yield from pack(pieces, {"targets": length}) if packed else pieces
 

@@ -187,11 +187,12 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             )
         start = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), len(whole))
         around = [whole[:start], whole[start + len(bare) :]]
-        # transformers makes the template anew from these settings.
+        # Where tokenizer.json has no template, transformers 4 makes one of these settings.
         for i, (name, token) in enumerate((("bos", self.bos_id), ("eos", self.eos_id))):
             if (adds := names.get(f"add_{name}_token")) is not None:
                 checks.require_bool(**{f"{self.path}: add_{name}_token of {_CONFIG}": adds})
-                around[i] = [token] if adds and token is not None else []
+                if self.tokenizer.post_processor is None:
+                    around[i] = [token] if adds and token is not None else []
         return around[0], around[1]
 
     def _special(self, names: dict[str, Any], ids: dict[str, Any], kind: str) -> int | None:

@@ -97,6 +97,20 @@ def test_from_documents_to_batches(packed, tmp_path):
     assert len(task) == (6 if packed else 7)
 
 
+def test_every_part_of_a_text_begins_and_its_last_one_ends():
+    vocabulary = Letters()
+    vocabulary.around = [250], [251]
+    documents = [Document("a", "2021-08-01", "", "abcde", marks=((1, 4),))]
+    rows = list(causal.causal_rows(documents, vocabulary, 5))
+    assert [row["targets"] for row in rows] == [[250, 0, 1, 2], [250, 3, 4, 251]]
+    marked = list(causal.causal_rows(documents, vocabulary, 5, marks=True))
+    assert [row["targets"] for row in marked] == [row["targets"] for row in rows]
+    assert [row["marks"] for row in marked] == [[0, 0, 1, 1], [0, 1, 0, 0]]
+    vocabulary.mask_id = 252  # of a masked model each part is a text
+    rows = causal.causal_rows(documents, vocabulary, 5)
+    assert [row["targets"] for row in rows] == [[250, 0, 1, 2, 251], [250, 3, 4, 251]]
+
+
 def test_marks_weigh_tokens_and_change_nothing_else(tmp_path):
     texts = ["abcdefgh", "ab", "abcdef"]
     spans = [((1, 3), (6, 8)), (), ((0, 1),)]
