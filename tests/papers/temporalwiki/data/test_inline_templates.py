@@ -268,7 +268,7 @@ def test_templates_within_sentences(source, expected):
         ("A law ({{x}}", "", 0, 1),
         # A stop of an abbreviation, or a sign, does not leave half of it.
         ("Of <code>!</code> the pairs 1! and 0) came {{x}}. It ends.", "It ends.", 0, 1),
-        ("The peak, elev. {{x|5}} m, is in A. It ends.", "It ends.", 0, 1),
+        ("The peak, elev. {{x|5}} m, is in Asia. It ends.", "It ends.", 0, 1),
         ("Of A. b var. {{x|c}} there is much. It ends.", "It ends.", 0, 1),
         ("It took 5 min. {{flag|FRA}} lost. It ends.", "It ends.", 0, 1),
         ("He saw <code>!</code> but 1! and 0) pairs came. It ends.", "It ends.", 0, 1),
