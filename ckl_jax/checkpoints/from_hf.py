@@ -47,6 +47,7 @@ def open_model(
     architecture = architectures.of_config(config)
     vocabulary = architecture.vocabulary.of(Path(folder)).read(Path(folder))
     check_rows(vocabulary, config.vocab_size)
+    check_spare_rows(vocabulary, config.vocab_size)
     model = architecture.build(config, vocabulary)
     return model, params_from_hf(state, config, str(folder), placing(model))
 
@@ -56,21 +57,23 @@ def _on_host(path: str, value: np.ndarray) -> np.ndarray:
 
 
 def check_rows(vocabulary: Any, rows: int) -> None:
-    """Raises `UserError` if a vocabulary has ids of tokens in texts that no row is of.
-
-    Or if a tenth of the rows, and more than those that a mesh may ask for, are of no token.
-    """
+    """Raises `UserError` if a vocabulary has ids of tokens in texts that no row is of."""
     size = getattr(vocabulary, "vocab_size", 0)
-    if size and rows - size > max(0.1 * rows, _MOST_SPARE_ROWS):
-        raise UserError(
-            f"The vocabulary of {vocabulary.path} has {size} ids, but config.json has a vocab_size "
-            f"of {rows}; give the vocabulary of this model."
-        )
     if size > rows and size - unused_ids(vocabulary) > rows:
         raise UserError(
             f"The vocabulary of {vocabulary.path} has {vocabulary.vocab_size} ids, sentinels "
             f"included, but config.json has a vocab_size of {rows}; give the vocabulary of this "
             "model."
+        )
+
+
+def check_spare_rows(vocabulary: Any, rows: int) -> None:
+    """Raises `UserError` if so many rows are of no token that the vocabulary is another model's."""
+    size = getattr(vocabulary, "vocab_size", 0)
+    if size and rows - size > max(0.1 * rows, _MOST_SPARE_ROWS):
+        raise UserError(
+            f"The vocabulary of {vocabulary.path} has {size} ids, but config.json has a vocab_size "
+            f"of {rows}; give the vocabulary of this model."
         )
 
 

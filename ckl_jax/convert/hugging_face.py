@@ -14,7 +14,7 @@ import numpy as np
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import BPE_FILES, TOKENIZER_SETTINGS, Config, gin_name
-from ckl_jax.checkpoints.from_hf import check_rows, load_hf, read_config
+from ckl_jax.checkpoints.from_hf import check_rows, check_spare_rows, load_hf, read_config
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.peft import is_adapter
 from ckl_jax.checkpoints.restore import ORIGIN, find_checkpoint, read_json_item
@@ -64,9 +64,11 @@ def import_checkpoint(
         if not added:
             raise UserError("--legacy-tokens are those of TemporalWiki's GPT-2; leave them out.")
         vocab_size = vocab_size or config.vocab_size + len(added)
+    rows = config.vocab_size
     if vocab_size is not None:
         config, params = _grown(config, params, vocab_size)
     vocabulary = _vocabulary(Path(folder), config, added)
+    check_spare_rows(vocabulary, rows)
     metadata = {"imported_from": Path(folder).name}
     if vocabulary:
         metadata["vocabulary_digest"] = vocabulary.digest
