@@ -22,7 +22,14 @@ class SafetensorsState(Mapping):
         path = self._files[name]
         with open_safetensors(path) as f:
             # Opened for each tensor: an index of a large model spans many files.
-            return f.get_tensor(name)
+            try:
+                return f.get_tensor(name)
+            except AttributeError as e:  # of a dtype that NumPy has not
+                kind = f.get_slice(name).get_dtype()
+                raise UserError(
+                    f"{path} holds {name} as {kind}: only floating-point weights of 16 bits and "
+                    "more can be read; give the model before it was quantised."
+                ) from e
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)

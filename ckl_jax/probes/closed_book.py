@@ -30,6 +30,7 @@ from ckl_jax.data.facts.ckl_files import (
     read_probe,
 )
 from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
+from ckl_jax.data.text.byte_level import begins_with
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
@@ -159,8 +160,9 @@ class ClosedBookEvaluator:
 
     def _encoded(self, items: Sequence[ProbeItem]) -> list[list[int]]:
         vocabulary = self.model.input_vocabulary
+        first = begins_with(vocabulary) if self._continues else []
         # T5 reads EOS at the end of every input; `DecoderOnlyGenerator` takes it off again.
-        return [vocabulary.encode(self._text(item)) + [vocabulary.eos_id] for item in items]
+        return [[*first, *vocabulary.encode(self._text(item)), vocabulary.eos_id] for item in items]
 
     def _warn_of_cuts(self) -> None:
         for probe, rows in self._rows.items():
@@ -319,7 +321,8 @@ def answer(model: BaseTransformerModel, params: Any, text: str, length: int, bea
     if not continues or has_blank(text):
         text = normalize_blank(text, "ask()")
         text = text.partition(BLANK)[0].rstrip() if continues else text
-    ids = [*model.input_vocabulary.encode(text), model.input_vocabulary.eos_id]
+    first = begins_with(model.input_vocabulary) if continues else []
+    ids = [*first, *model.input_vocabulary.encode(text), model.input_vocabulary.eos_id]
     ((best, *_),) = generator.answers(params, [ids], len(ids), length + 1, beams)
     return until_stop(best) if continues else best
 

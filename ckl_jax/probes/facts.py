@@ -13,6 +13,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.facts.fact_files import Fact, FactFile, read_all
+from ckl_jax.data.text.byte_level import begins_with
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.parallel.mesh import Partitioner
@@ -85,9 +86,11 @@ class FactEvaluator:
         """The ids of each fact, and of each id whether it is (a part of) the object's."""
         # One call of the tokenizer for all facts, which is much faster than one for each.
         ids = self.vocabulary.encode_many([fact.text for fact in facts])
+        first = begins_with(self.vocabulary)  # given, not predicted
+        places = (self.vocabulary.offsets(fact.text) for fact in facts)
         return [
-            (row, mark_object(self.vocabulary.offsets(fact.text), len(fact.prompt)))
-            for row, fact in zip(ids, facts, strict=True)
+            ([*first, *row], [*(0 for _ in first), *mark_object(place, len(fact.prompt))])
+            for row, place, fact in zip(ids, places, facts, strict=True)
         ]
 
     def __call__(self, params: Any, step: int, last: bool) -> Iterator[dict[str, Any]]:
@@ -133,7 +136,9 @@ class FactEvaluator:
 
     def _answers(self, params: Any, facts: Sequence[Fact]) -> Iterator[list[str]]:
         """Continuations of each prompt up to the first full stop, best first."""
-        prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
+        first = begins_with(self.vocabulary)
+        encoded = self.vocabulary.encode_many([fact.prompt for fact in facts])
+        prompts = [[*first, *prompt] for prompt in encoded]
         config = self.config
         answers = self._generator.answers(
             # Generators count a start token, hence + 1.

@@ -433,6 +433,8 @@ def _wrong_answers(
             sentence = index.by_name[key][0] if index.by_name[key] else None
             if sentence is None or (key in sentence.is_date) != is_date or key in names:
                 continue
+            if _is_the_same(key, answer):  # "SNS" of "Amazon SNS"
+                continue
             if any((key, name) in i.by_pair for i in indices for name in names - {answer}):
                 continue  # it may be right as well
             near = len(frame & sentence.frame(key))

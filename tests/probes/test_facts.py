@@ -86,3 +86,12 @@ def test_losses_that_are_not_finite_are_refused(evaluator):
 def test_settings_are_checked_at_once(settings, message):
     with pytest.raises(UserError, match=message):
         FactProbes(**settings)
+
+
+def test_a_fact_begins_as_texts_of_the_family_do(evaluator):
+    vocabulary = Letters()
+    vocabulary.around = [5], []
+    model = dataclasses.replace(evaluator._losses.model, vocabulary=vocabulary)
+    row, marks = FactEvaluator(evaluator.config, model)._files[0][1][1]
+    bare, marked = evaluator._files[0][1][1]
+    assert (row, marks) == ([5, *bare], [0, *marked])

@@ -26,3 +26,22 @@ def test_a_name_is_taken_whole(text, found, whole):
     start = text.index(found)
     place = NameFinder(["It is of Harbour Steel."])._whole(text, start, start + len(found))
     assert (place and text[slice(*place)]) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("The mayor of Oslo is Oskar von der Leyen now.", ["Oslo", "Oskar von der Leyen"]),
+        ("Oskar von der Leyen was born in Oslo.", ["Oskar von der Leyen", "Oslo"]),
+        ("We met Ana de la Cruz and Ursula Berg.", ["Ana de la Cruz", "Ursula Berg"]),
+        (
+            "She left C\u00f4te d'Ivoire with Bashar al-Assad.",
+            ["C\u00f4te d'Ivoire", "Bashar al-Assad"],
+        ),
+        ("In de Haas it rained on Oslo.", ["Haas", "Oslo"]),
+    ],
+)
+def test_particles_are_within_a_name(text, names):
+    known = "They met Oskar von der Leyen, Ana de la Cruz and Bashar al-Assad in Oslo and Haas."
+    found = NameFinder([text, known]).find(text)
+    assert [text[start:end] for start, end, _ in found] == names

@@ -1,8 +1,9 @@
 """Rows of running text for decoder-only models: documents cut to a length, packed or not.
 
-A row is one feature, `targets`: the tokens of a part of one document, with neither a start nor an
-end. A packed row holds several parts; a second feature, `segments`, numbers them from 1. Of marked
-documents (`Document.marks`) a second feature, `marks`, is 1 on marked tokens and 0 on others.
+A row is one feature, `targets`: the tokens of a part of one document, between those that begin and
+end a text, where the vocabulary has any. A packed row holds several parts; a second feature,
+`segments`, numbers them from 1. Of marked documents (`Document.marks`) a second feature, `marks`,
+is 1 on marked tokens and 0 on others.
 """
 
 import itertools
@@ -20,6 +21,7 @@ from ckl_jax.data.facts.fact_files import read_probe_csv
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.tasks.prepare import Progress, describe, make_task
+from ckl_jax.data.text.byte_level import begins_with
 from ckl_jax.data.text.documents import Document, read_documents
 from ckl_jax.errors import UserError
 
@@ -177,8 +179,9 @@ def prepare_originals(
     Raises:
       UserError: the file is missing or malformed or has no text, or the folder has another task.
     """
+    first = begins_with(vocabulary)
     texts = _encoded(read_originals(path), vocabulary)
-    rows = (piece for tokens in texts for piece in cut(tokens, length))
+    rows = ([*first, *part] for tokens in texts for part in cut(tokens, length - len(first)))
     return _make(path, folder, vocabulary, length, "originals", rows)
 
 
@@ -196,7 +199,8 @@ def prepare_facts(
       UserError: the file is missing or malformed or has no facts, or the folder has another task.
     """
     texts = (" ".join(fact.values()) for fact in read_probe_csv(path))
-    rows = (vocabulary.encode(text)[:length] for text in texts)
+    first = begins_with(vocabulary)
+    rows = ([*first, *vocabulary.encode(text)][:length] for text in texts)
     return _make(path, folder, vocabulary, length, "facts", rows)
 
 
@@ -229,7 +233,8 @@ def prepare_prompts(
             prompt = prompt_of(item, questions)
             if questions and not prompt:
                 raise UserError(f"{path}: the item {item.id!r} has no question.")
-            row = vocabulary.encode(f"{prompt} {item.answers[0]}.".strip())
+            text = f"{prompt} {item.answers[0]}.".strip()
+            row = [*begins_with(vocabulary), *vocabulary.encode(text)]
             if len(row) > length:
                 raise UserError(
                     f"{path}: the item {item.id!r} has {len(row)} tokens with its answer, and rows "

@@ -26,7 +26,6 @@ from ckl_jax.data.text.documents import (
     read_documents,
     write_documents,
 )
-from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_jsonl, refuse_to_replace
 
@@ -51,8 +50,9 @@ class WordEncoder:
     def __init__(self, vocabulary: Any, kept_words: int = _KEPT_WORDS):
         """Args: vocabulary: has `encode_many` and `eos_id`. kept_words: bound on memory."""
         self._vocabulary, self._kept = vocabulary, kept_words
-        # SentencePiece puts the blank before a word itself.
-        self._blank = "" if isinstance(vocabulary, Vocabulary) else " "
+        # SentencePiece puts the blank before a word itself, as Llama 2's tokenizer.json does.
+        one, two = vocabulary.encode_many(["a", "a a"])
+        self._blank = "" if two == one * 2 else " "
         self._tokens: dict[str, list[int]] = {}
 
     def __call__(self, texts: Sequence[str]) -> list[Encoded]:

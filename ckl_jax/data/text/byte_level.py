@@ -301,7 +301,8 @@ def _is_gpt2s(path: Path) -> bool:
     tokenizer, files = load_tokenizer(path)
     end = _end_of(files[0].parent)
     known = tokenizer.token_to_id(END) is not None and end in (END, "</s>", None)
-    return len(files) > 1 or (known and _is_byte_level(tokenizer))
+    is_bare = known and not tokenizer.encode("").ids  # a template adds tokens around a text
+    return len(files) > 1 or (is_bare and _is_byte_level(tokenizer))
 
 
 def characters_of(parts: Sequence[bytes]) -> tuple[str, list[tuple[int, int]]]:
@@ -395,6 +396,11 @@ def digest_of_tokenizer(tokenizer: Any) -> str:
     merges = parse_json(tokenizer.to_str(), ANY_NUMBER)["model"].get("merges")
     parts = (sorted(tokenizer.get_vocab().items()), merges)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def begins_with(vocabulary: Any) -> list[int]:
+    """The ids that the family puts before every text, such as Llama's `<s>`; GPT-2 has none."""
+    return list(getattr(vocabulary, "around", ((), ()))[0])
 
 
 def unused_ids(vocabulary: Any) -> int:

@@ -296,12 +296,13 @@ def build(data: Data, settings: dict[str, Any], needs_facts: bool = True) -> Non
 
 
 def _vocabulary(updates: Updates, settings: Mapping[str, Any]) -> Any:
-    from ckl_jax.data.text.byte_level import ByteLevelVocabulary, open_vocabulary
+    from ckl_jax.data.text.byte_level import ByteLevelVocabulary
+    from ckl_jax.data.text.vocabulary_copy import open_vocabulary
 
-    if not updates.model:
-        return open_vocabulary(updates.vocabulary)
-    added = settings.get("byte_level.ByteLevelVocabulary.added_tokens", ())
-    return ByteLevelVocabulary(updates.model, added)
+    added = settings.get("byte_level.ByteLevelVocabulary.added_tokens")
+    if updates.model and added:
+        return ByteLevelVocabulary(updates.model, added)
+    return open_vocabulary(updates.model or updates.vocabulary)
 
 
 # --- trainings

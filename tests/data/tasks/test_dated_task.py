@@ -12,11 +12,12 @@ from ckl_jax.data.tasks.dated_task import (
     in_canonical_order,
     prepare_dated,
 )
-from ckl_jax.data.text.byte_level import ByteLevelVocabulary
+from ckl_jax.data.text.byte_level import ByteLevelVocabulary, open_vocabulary
 from ckl_jax.data.text.documents import Document, canonical_key, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary, sampled_lines
+from tests.llama_tokenizer import train_tokenizer
 from tests.real_data import shared_data
 
 LINES = [f"Anna Brel , {n} , was n't born in {c} ." for c in ("Oslo", "Lima") for n in range(40)]
@@ -78,6 +79,21 @@ def _check_words(vocabulary):
         assert all(count >= 1 for count in encoded.counts)
         assert sum(encoded.counts) == len(encoded.tokens)
         assert vocabulary.eos_id not in encoded.tokens
+
+
+def test_the_blank_before_a_word_is_put_once(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    train_tokenizer(tmp_path)
+    whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    normalizers = tokenizers.normalizers
+    whole.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    whole.pre_tokenizer = None  # as Llama 2's
+    whole.save(str(tmp_path / "tokenizer.json"))
+    vocabulary = open_vocabulary(tmp_path)
+    (encoded,) = WordEncoder(vocabulary)(["Rome is a city"])
+    assert list(encoded.tokens) == vocabulary.encode("Rome is a city")
 
 
 def test_a_bounded_memory_of_words_changes_nothing(vocabulary):

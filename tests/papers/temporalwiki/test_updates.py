@@ -24,6 +24,7 @@ from ckl_jax.papers.temporalwiki.data import snapshots
 from ckl_jax.papers.temporalwiki.settings import METHODS, Updates
 from ckl_jax.papers.temporalwiki.study_data import Data
 from ckl_jax.train import subprocess_runs
+from tests import llama_tokenizer
 from tests.convert.test_hugging_face_gpt2 import train_tokenizer
 from tests.helpers import TINY_GPT2, random_params
 from tests.papers.temporalwiki.conftest import DATES
@@ -408,3 +409,10 @@ def test_a_model_of_hugging_face_is_updated(one_device_each, dumps, tmp_path, ca
     assert 250 < changed["initial"] < 350 and changed["vanilla"] < changed["initial"]
     summary = json.loads((out / "20200501-20200601" / "lora" / "summary.json").read_text())
     assert summary["base_checkpoint"] == str(out / "initial")
+
+
+def test_the_vocabulary_of_an_imported_decoder_is_its_own(tmp_path):
+    llama_tokenizer.train_tokenizer(tmp_path)  # begins texts with <s>, and is not GPT-2's
+    updates = Updates(out=str(tmp_path / "out"), model=str(tmp_path))
+    vocabulary = job._vocabulary(updates, {})
+    assert vocabulary.around == ([1], []) and vocabulary.bos_id == 1
