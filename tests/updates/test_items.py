@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import re
 
 import pytest
 
@@ -107,6 +108,22 @@ def test_wrong_answers_are_what_the_text_says_of_others_in_the_same_relation():
     offered = [(item.answer, name) for item in made for name in item.candidates[1:]]
     assert len(offered) == 9 * len(made) > 0
     assert all(relation.get(name) == relation[answer] for answer, name in offered)
+
+
+def test_a_part_of_the_answer_is_no_wrong_answer():
+    documents = museums(15, 2025, range(4))
+    # The last name alone is at the head of another museum.
+    told = re.compile(r"The (\w+) Museum is directed by \w+ (\w+)\.")
+    short = [
+        Document(f"short {d.id}", d.date, "", f"The {m[1]}x Museum is directed by {m[2]}.")
+        for d in documents
+        if (m := told.match(d.text))
+    ]
+    made, _ = items.make(documents + short, [], dict.fromkeys(items.TAGS, 99))
+    assert made
+    for item in made:
+        answer = set(item.answer.split())
+        assert not any(set(name.split()) <= answer for name in item.candidates[1:])
 
 
 def named(facts, relation, old, answer):
