@@ -21,7 +21,7 @@ _PARTICLES = (
 _LAST_WORD = re.compile(rf"(\S+) {_PARTICLES}$")
 # What follows a name and belongs to it: capitalised words, and a number that is no amount.
 _NEXT_WORDS = re.compile(
-    rf"(?: {_PARTICLES}[^\W\d_a-z]\w*(?:-\w+)*| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*"
+    rf"(?: {_PARTICLES}[A-Z\u00c0-\u00d6\u00d8-\u00de]\w*(?:-\w+)*| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*"
 )
 _ADDRESS_BEFORE, _NO_END = re.compile(r"[\w/#=]"), re.compile(r"[\w/]|\.\w| [A-Z0-9]")
 _INSIDE = re.compile(r"[a-z,;] ([A-Z][\w-]* [A-Z][\w-]*)")

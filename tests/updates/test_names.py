@@ -39,6 +39,7 @@ def test_a_name_is_taken_whole(text, found, whole):
             ["C\u00f4te d'Ivoire", "Bashar al-Assad"],
         ),
         ("In de Haas it rained on Oslo.", ["Haas", "Oslo"]),
+        ("She met Oskar \u00c5berg in Oslo \u00e9tage.", ["Oskar \u00c5berg", "Oslo"]),
     ],
 )
 def test_particles_are_within_a_name(text, names):
