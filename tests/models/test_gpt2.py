@@ -101,7 +101,7 @@ def test_adapters_write_what_they_were_trained_to_write(beams, scan):
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(UserError, match="GPT2Config has no encoder; choose lora, or on a GPT-2 k_"):
+    with pytest.raises(UserError, match="GPT2Config has no encoder; choose lora or k_adapter"):
         modular().extend(TINY_GPT2)
     with pytest.raises(UserError, match=r"taps \[11\] .* lie outside the decoder"):
         k_adapter(trunk=()).extend(TINY_GPT2)
