@@ -349,3 +349,16 @@ def test_models_beyond_their_positions_are_refused(hf):
     assert config == load_hf(hf)[0]
     with pytest.raises(UserError, match="layers of the type 'sliding' need it"):
         dataclasses.replace(CONFIG, layer_types=("sliding", "full"))
+
+
+def test_weights_of_eight_bits_are_named(hf, tmp_path, capsys):
+    path = hf / "model.safetensors"
+    raw = path.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")  # of the values, behind the header
+    header = json.loads(raw[8:start])
+    name = next(n for n in header if header[n].get("data_offsets", [1])[0] == 0)
+    header[name] |= {"dtype": "F8_E4M3", "shape": [header[name]["data_offsets"][1]]}
+    head = json.dumps(header).encode()
+    path.write_bytes(len(head).to_bytes(8, "little") + head + raw[start:])
+    assert main(["import-hf", "--model", str(hf), "--out", str(tmp_path / "out")]) == 2
+    assert f"holds {name} as F8_E4M3: only floating-point weights of 16" in capsys.readouterr().err
