@@ -20,6 +20,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.tasks import TaskManager, get_task_dict
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from ckl_jax.data.text.byte_level import begins_with
 from ckl_jax.errors import UserError, nearest
 
 # Standard errors by processes that are forked beside JAX's threads may hang.
@@ -56,9 +57,7 @@ class HarnessModel(TemplateLM):
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_) -> list[int]:
         vocabulary = self.model.vocabulary
         (ids,) = vocabulary.encode_many([string])
-        # What the tokenizer itself begins a text with; GPT-2's has nothing.
-        first, _ = getattr(vocabulary, "around", ([], []))
-        return [*ids] if add_special_tokens is False else [*first, *ids]
+        return [*ids] if add_special_tokens is False else [*begins_with(vocabulary), *ids]
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **_
