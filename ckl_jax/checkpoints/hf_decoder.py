@@ -6,12 +6,12 @@ what its parameters are called is in `hf_decoder_names`.
 
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckl_jax.checkpoints import hf_decoder_names as names
 from ckl_jax.checkpoints.architecture import (
+    BPE_FILES,
     TOKENIZER_SETTINGS,
     Architecture,
     HuggingFace,
@@ -29,7 +29,7 @@ from ckl_jax.checkpoints.hf_rope import (
     two_ropes,
     window_settings,
 )
-from ckl_jax.data.text.byte_level import TokenizerVocabulary
+from ckl_jax.data.text.byte_level import TokenizerVocabulary, is_byte_level
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder import DecoderConfig, Transformer
 from ckl_jax.models.decoder_only import DecoderOnlyModel
@@ -544,9 +544,9 @@ ARCHITECTURE = Architecture(
     model=DecoderOnlyModel,
     vocabulary=VocabularyFiles(
         reader=TokenizerVocabulary,
-        files=("tokenizer.json", "generation_config.json", *TOKENIZER_SETTINGS),
-        described="tokenizer.json",
-        is_in=lambda folder: os.path.lexists(folder / "tokenizer.json"),
+        files=(*BPE_FILES, "generation_config.json", *TOKENIZER_SETTINGS),
+        described="tokenizer.json, nor vocab.json and merges.txt,",
+        is_in=is_byte_level,
     ),
     gin_file="models/decoder.gin",
     includes_gin=True,

@@ -57,7 +57,8 @@ def _of_config(config: Config) -> HuggingFace:
 
 
 def _of_settings(settings: Mapping[str, Any]) -> HuggingFace:
-    # Only T5's first public files lack a `model_type`.
+    if "model_type" not in settings and "d_kv" not in settings:  # T5's first public files lack it
+        raise UserError("config.json has no model_type; give one, such as 'llama'.")
     return architectures.of_model_type(settings.get("model_type", "t5")).require_hugging_face()
 
 

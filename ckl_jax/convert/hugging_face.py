@@ -268,7 +268,10 @@ def write_run(out: str, params: Any, config: Config, like: Path, checkpoint: str
     """
     tokenizer = tokenizer_files(checkpoint, like.parent, config)
     kept, said = _kept(like), _settings(tokenizer, config)
-    said = {name: kept.get(name) if token is None else token for name, token in said.items()}
+    for name, token in said.items():
+        several = kept.get(name) if isinstance(kept.get(name), list) else []  # as Gemma 3's ends
+        if token is None or token in several:
+            said[name] = kept.get(name)
     save_hf(out, params, config, settings={**kept, **said})
     return copy(tokenizer, Path(out))
 

@@ -33,6 +33,8 @@ class EncoderDecoderGenerator:
 
     task_features = ("inputs", "targets")  # of the rows that the model must be made for
 
+    first: Sequence[int] = ()  # what is put before the ids of every input
+
     def __init__(
         self,
         model: EncoderDecoderModel,

@@ -30,7 +30,6 @@ from ckl_jax.data.facts.ckl_files import (
     read_probe,
 )
 from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
-from ckl_jax.data.text.byte_level import begins_with
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
@@ -160,14 +159,14 @@ class ClosedBookEvaluator:
 
     def _encoded(self, items: Sequence[ProbeItem]) -> list[list[int]]:
         vocabulary = self.model.input_vocabulary
-        first = begins_with(vocabulary) if self._continues else []
         # T5 reads EOS at the end of every input; `DecoderOnlyGenerator` takes it off again.
-        return [[*first, *vocabulary.encode(self._text(item)), vocabulary.eos_id] for item in items]
+        return [[*vocabulary.encode(self._text(item)), vocabulary.eos_id] for item in items]
 
     def _warn_of_cuts(self) -> None:
         for probe, rows in self._rows.items():
             length = self.config.lengths(probe)[0]
-            cut = sum(len(row) - self._continues > length for row in rows)
+            added = len(self._generator.first) - self._continues  # less the EOS it takes off
+            cut = sum(len(row) + added > length for row in rows)
             if cut:
                 _warn(
                     f"{cut:,} of {len(rows):,} inputs of {probe} have more than {length} tokens "
@@ -321,9 +320,9 @@ def answer(model: BaseTransformerModel, params: Any, text: str, length: int, bea
     if not continues or has_blank(text):
         text = normalize_blank(text, "ask()")
         text = text.partition(BLANK)[0].rstrip() if continues else text
-    first = begins_with(model.input_vocabulary) if continues else []
-    ids = [*first, *model.input_vocabulary.encode(text), model.input_vocabulary.eos_id]
-    ((best, *_),) = generator.answers(params, [ids], len(ids), length + 1, beams)
+    ids = [*model.input_vocabulary.encode(text), model.input_vocabulary.eos_id]
+    room = len(ids) + len(generator.first)
+    ((best, *_),) = generator.answers(params, [ids], room, length + 1, beams)
     return until_stop(best) if continues else best
 
 

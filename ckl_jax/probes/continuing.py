@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ckl_jax.data.tasks.converters import decoder_only_batch, pad_rows
+from ckl_jax.data.text.byte_level import begins_with
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 
 
@@ -12,19 +13,28 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
     """Continues prompts and scores given continuations; arguments as for `EncoderDecoderGenerator`.
 
     The target length counts a start token, as it does there. Scores do not count an end of text.
-    Rows come with EOS, as for an encoder-decoder, and lose it here. Prompts that are too long are
-    cut at their start; an empty prompt becomes EOS alone.
+    Rows come with EOS, as for an encoder-decoder, and lose it here. A prompt begins with what the
+    family puts before every text, such as Llama's `<s>`. One that is too long is cut behind that;
+    an empty one becomes EOS alone.
     """
 
     task_features = ("targets",)
+
+    @property
+    def first(self) -> list[int]:
+        """What is put before the ids of every prompt."""
+        return begins_with(self.model.vocabulary)
 
     def _bare(self, row: Sequence[int]) -> list[int]:
         ended = bool(len(row)) and row[-1] == self.model.vocabulary.eos_id
         return list(row[:-1] if ended else row)
 
     def _prompt(self, row: Sequence[int], length: int) -> list[int]:
+        first, row = self.first[:length], self._bare(row)
+        row = row[len(first) :] if row[: len(first)] == first else row
         # The end of a prompt is what the answer continues, so that the start is cut.
-        return self._bare(row)[-length:] or [self.model.vocabulary.eos_id]
+        start = max(0, len(row) - (length - len(first)))
+        return [*first, *row[start:]] or [self.model.vocabulary.eos_id]
 
     def _prompts(
         self, rows: Sequence[Sequence[int]], length: int

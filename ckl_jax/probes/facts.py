@@ -136,9 +136,7 @@ class FactEvaluator:
 
     def _answers(self, params: Any, facts: Sequence[Fact]) -> Iterator[list[str]]:
         """Continuations of each prompt up to the first full stop, best first."""
-        first = begins_with(self.vocabulary)
-        encoded = self.vocabulary.encode_many([fact.prompt for fact in facts])
-        prompts = [[*first, *prompt] for prompt in encoded]
+        prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
         config = self.config
         answers = self._generator.answers(
             # Generators count a start token, hence + 1.

@@ -160,7 +160,11 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys, method):
 def test_what_export_is_like_is_a_folder_or_a_name_and_keeps_its_ids(hf, tmp_path, monkeypatch):
     ours, argv = str(tmp_path / "ours"), ["export-hf", "--model", str(tmp_path / "ours"), "--like"]
     settings = json.loads((hf / "config.json").read_text())
-    kept = {"pad_token_id": None, "sep_token_id": 0, "use_cache": False}
+    kept = {"pad_token_id": None, "sep_token_id": 0, "use_cache": False, "eos_token_id": [2, 7]}
+    typeless = {name: value for name, value in settings.items() if name != "model_type"}
+    (hf / "config.json").write_text(json.dumps(typeless))
+    with pytest.raises(UserError, match="hf: config.json has no model_type; give one"):
+        open_model(hf)
     (hf / "config.json").write_text(json.dumps({**settings, **kept, "dtype": "bfloat16"}))
     assert main(["import-hf", "--model", str(hf), "--out", ours]) == 0
     assert main([*argv, str(hf), "--out", str(tmp_path / "back")]) == 0

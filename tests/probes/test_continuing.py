@@ -56,6 +56,16 @@ def test_an_empty_prompt_is_the_end_of_a_text(model):
     assert generator._prompt([EOS], 4) == generator._prompt([], 4) == [EOS]
 
 
+def test_a_prompt_begins_with_what_the_family_puts_before_a_text(model):
+    class Llama(Numbers):
+        around = ((2,), ())
+
+    generator = DecoderOnlyGenerator(dataclasses.replace(model, vocabulary=Llama()), batch_size=1)
+    assert generator._prompt([5, 6, EOS], 4) == generator._prompt([2, 5, 6], 4) == [2, 5, 6]
+    assert generator._prompt([5, 6, 7, 8, EOS], 3) == [2, 7, 8]  # cut behind it
+    assert generator._prompt([EOS], 4) == generator._prompt([5], 1) == [2]
+
+
 def test_each_kind_of_model_has_its_own(model):
     with pytest.raises(UserError, match="DecoderOnlyGenerator"):
         EncoderDecoderGenerator(model, batch_size=1)

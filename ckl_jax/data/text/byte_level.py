@@ -133,7 +133,7 @@ class ByteLevelVocabulary:
 
 
 class TokenizerVocabulary(ByteLevelVocabulary):
-    """The tokens of one `tokenizer.json`, of any kind.
+    """The tokens of one `tokenizer.json` of any kind, or of a byte-level BPE's two files.
 
     Tokens that begin or end a text are those that `tokenizer_config.json` beside it names, or else
     `generation_config.json`.
@@ -149,7 +149,8 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         """Loads a vocabulary.
 
         Args:
-          path: `tokenizer.json`, or the folder with it and `tokenizer_config.json`.
+          path: `tokenizer.json`, or the folder with it and `tokenizer_config.json`; `vocab.json`
+            and `merges.txt` do too.
 
         Raises:
           UserError: a file is missing or malformed, nothing ends a text, or `tokenizers` is not
@@ -302,7 +303,8 @@ def _is_gpt2s(path: Path) -> bool:
     end = _end_of(files[0].parent)
     known = tokenizer.token_to_id(END) is not None and end in (END, "</s>", None)
     is_bare = known and not tokenizer.encode("").ids  # a template adds tokens around a text
-    return len(files) > 1 or (is_bare and _is_byte_level(tokenizer))
+    adds = _settings(files[0].parent / _CONFIG).get("add_bos_token")  # as OPT's
+    return (len(files) > 1 and not adds) or (is_bare and _is_byte_level(tokenizer))
 
 
 def characters_of(parts: Sequence[bytes]) -> tuple[str, list[tuple[int, int]]]:
@@ -386,8 +388,8 @@ def _from_pair(vocab: Path, merges: Path) -> Any:
     tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    if tokenizer.token_to_id(END) is not None:
-        tokenizer.add_special_tokens([END])
+    special = (END, "<s>", "</s>", "<pad>", "<unk>")
+    tokenizer.add_special_tokens([t for t in special if tokenizer.token_to_id(t) is not None])
     return tokenizer
 
 

@@ -22,7 +22,14 @@ REAL = Path(__file__).parents[4] / "shared" / "data" / "tokenizers" / "gpt2"
 TEXTS = ["Hello world", " It's 1984,\n\nnaïve — 東京 <|endoftext|>!", "", "  two  spaces "]
 
 pytest.importorskip("tokenizers")
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
+from tokenizers import (  # noqa: E402
+    ByteLevelBPETokenizer,
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    processors,
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +91,31 @@ def test_a_whole_tokenizer_is_the_same_as_its_two_files(real, tmp_path):
     again = open_vocabulary(tmp_path)
     assert again.digest == real.digest and again.encode_many(TEXTS) == real.encode_many(TEXTS)
     assert is_byte_level(tmp_path) and is_byte_level(REAL) and not is_byte_level(tmp_path.parent)
+
+
+def test_two_files_that_begin_a_text_with_its_end_are_transformers(tmp_path):
+    """OPT's, which has no tokenizer.json on the hub."""
+    transformers = pytest.importorskip("transformers")
+    bpe = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    bpe.train_from_iterator(["A dog ran to Rome."], 270, special_tokens=special)
+    bpe.save_model(str(tmp_path))
+    tokens = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
+    settings = {"add_bos_token": True, "tokenizer_class": "GPT2Tokenizer", **tokens}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    read = open_vocabulary(tmp_path)
+    save_copy(read, tmp_path / "run")
+    for ours in (read, open_copy(str(tmp_path / "run"))):
+        assert (ours.bos_id, ours.eos_id, ours.pad_id, ours.around) == (2, 2, 1, ([2], []))
+        for text in ("A dog ran to Oslo", "Rome </s> é"):
+            assert [2, *ours.encode(text)] == theirs(text).input_ids
+    # The same in one file, with a template.
+    read.tokenizer.post_processor = processors.TemplateProcessing(
+        single="</s> $A", special_tokens=[("</s>", 2)]
+    )
+    read.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert open_vocabulary(tmp_path).around == ([2], [])
 
 
 def test_what_is_no_vocabulary_is_named(tmp_path):
