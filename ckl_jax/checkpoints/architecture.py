@@ -33,9 +33,18 @@ RUN_FIELDS = (
     "legacy_bypass_side",
 )
 
-# What `transformers` loads a tokenizer from: its vocabulary, and its settings.
-BPE_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+# What `transformers` loads a tokenizer from, where a folder has it, and the ids of its tokens.
+TOKENIZER_FILES = (
+    "spiece.model",
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +56,7 @@ class VocabularyFiles:
         any.
       file: the file to read; "" if `reader` takes the folder.
       instead: a file that `reader` also takes, where there is no `file`.
-      files: the names of files that are copied along with an imported model.
+      more: the names of files beyond `TOKENIZER_FILES` that it is read from.
       described: these files as an error names them, after "There is no".
       is_in: whether a folder holds the vocabulary; None tests whether `file` exists.
       arguments: further arguments of `reader`, here and in `model.gin`.
@@ -58,7 +67,7 @@ class VocabularyFiles:
     reader: Callable[..., Any]
     file: str = ""
     instead: str = ""
-    files: tuple[str, ...]
+    more: tuple[str, ...] = ()
     described: str
     is_in: Callable[[Path], bool] | None = None
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -188,9 +188,7 @@ ARCHITECTURE = Architecture(
     config=TransformerXLConfig,
     module=Transformer,
     model=RecurrentModel,
-    vocabulary=VocabularyFiles(
-        reader=Vocabulary, file="spiece.model", files=("spiece.model",), described="spiece.model"
-    ),
+    vocabulary=VocabularyFiles(reader=Vocabulary, file="spiece.model", described="spiece.model"),
     gin_file="models/transformer_xl.gin",
     run_gin="mind_the_gap_train.gin",
     usage="Prepare data with its vocabulary: {}.",

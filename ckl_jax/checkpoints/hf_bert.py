@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.checkpoints.architecture import (
-    BPE_FILES,
-    TOKENIZER_SETTINGS,
     Architecture,
     HuggingFace,
     Peft,
@@ -276,7 +274,6 @@ ARCHITECTURE = Architecture(
     model=MaskedModel,
     vocabulary=VocabularyFiles(
         reader=MaskedVocabulary,
-        files=(*BPE_FILES, "vocab.txt", *TOKENIZER_SETTINGS),
         described="tokenizer.json, nor vocab.txt (BERT) or vocab.json and merges.txt (RoBERTa),",
         is_in=is_masked_vocabulary,
     ),

@@ -11,8 +11,6 @@ from typing import Any
 
 from ckl_jax.checkpoints import hf_decoder_names as names
 from ckl_jax.checkpoints.architecture import (
-    BPE_FILES,
-    TOKENIZER_SETTINGS,
     Architecture,
     HuggingFace,
     Peft,
@@ -544,7 +542,6 @@ ARCHITECTURE = Architecture(
     model=DecoderOnlyModel,
     vocabulary=VocabularyFiles(
         reader=TokenizerVocabulary,
-        files=(*BPE_FILES, "generation_config.json", *TOKENIZER_SETTINGS),
         described="tokenizer.json, nor vocab.json and merges.txt,",
         is_in=is_byte_level,
     ),

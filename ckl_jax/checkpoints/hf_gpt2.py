@@ -5,8 +5,6 @@ from typing import Any
 
 from ckl_jax.checkpoints import hf_decoder_names as names
 from ckl_jax.checkpoints.architecture import (
-    BPE_FILES,
-    TOKENIZER_SETTINGS,
     Architecture,
     HuggingFace,
     Peft,
@@ -96,7 +94,7 @@ ARCHITECTURE = Architecture(
     model=DecoderOnlyModel,
     vocabulary=VocabularyFiles(
         reader=ByteLevelVocabulary,
-        files=(*BPE_FILES, "encoder.json", "vocab.bpe", *TOKENIZER_SETTINGS),
+        more=("encoder.json", "vocab.bpe"),
         described="tokenizer.json, nor vocab.json and merges.txt,",
         is_in=is_byte_level,
         legacy_tokens=TEMPORALWIKI_TOKENS,

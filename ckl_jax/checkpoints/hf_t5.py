@@ -223,12 +223,10 @@ SENTENCE_PIECE = VocabularyFiles(
     reader=Vocabulary,
     file="spiece.model",
     instead="tokenizer.json",
-    files=("spiece.model", "tokenizer.json"),
     described="spiece.model or tokenizer.json",
     otherwise=VocabularyFiles(
         reader=byte_vocabulary.ByteVocabulary,
         file=byte_vocabulary.CONFIG,
-        files=(byte_vocabulary.CONFIG,),
         described=byte_vocabulary.CONFIG,
         is_in=byte_vocabulary.is_byte_vocabulary,
     ),

@@ -13,7 +13,7 @@ import numpy as np
 
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints import architectures
-from ckl_jax.checkpoints.architecture import BPE_FILES, TOKENIZER_SETTINGS, Config, gin_name
+from ckl_jax.checkpoints.architecture import TOKENIZER_FILES, Config, gin_name
 from ckl_jax.checkpoints.from_hf import check_rows, check_spare_rows, load_hf, read_config
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.peft import is_adapter
@@ -31,8 +31,6 @@ from ckl_jax.trees import paths
 from ckl_jax.trees.paths import flatten
 
 _MAX_NEW_ROWS = 1_000_000  # of an embedding: no vocabulary has more tokens
-# What is exported with the weights if it lies beside `config.json`, after the vocabulary's files.
-_TOKENIZER = (*BPE_FILES, "vocab.txt", *TOKENIZER_SETTINGS, "generation_config.json")
 
 # Of a config.json; an mT5 is a T5 here. Not its dtype: read in bfloat16, most of a small update of
 # what is written in float32 would be lost.
@@ -149,7 +147,7 @@ def keep_vocabulary(folder: Path, out: str, config: Config, added: Sequence[str]
     right where the folder was moved to.
     """
     files_of, place = architectures.of_config(config).vocabulary.of(folder), Path(out).absolute()
-    copy([folder / name for name in files_of.files], place)
+    copy([folder / name for name in (*TOKENIZER_FILES, *files_of.more)], place)
     save_copy(files_of.open(place, added), out)
     return files_of.path(place)
 
@@ -351,10 +349,9 @@ def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]
                 f"{checkpoint} was trained with ({trained[:12]}); give --like a folder without it, "
                 "or with the right one."
             )
-    names = dict.fromkeys((*files_of.files, *_TOKENIZER))
-    there = [beside / name for name in names if os.path.lexists(beside / name)]
-    own = Path(str(folder.parent))
-    return there or [own / name for name in files_of.files if os.path.lexists(own / name)]
+    place = beside if files_of.holds(beside) else Path(str(folder.parent))
+    names = (*TOKENIZER_FILES, *files_of.more)
+    return [place / name for name in names if os.path.lexists(place / name)]
 
 
 def adapter_scale(checkpoint: str, given: float | None) -> float:

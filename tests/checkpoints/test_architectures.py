@@ -219,14 +219,14 @@ def test_a_model_trains_with_lora_goes_out_and_is_ranked(hf, tmp_path, monkeypat
 
 
 def test_files_beside_a_model_are_those_of_its_record(hf, tmp_path, monkeypatch):
-    files = dataclasses.replace(QUILL.vocabulary, files=("tokenizer.json", "quill.txt"))
+    files = dataclasses.replace(QUILL.vocabulary, more=("quill.txt",))
     architectures.register(dataclasses.replace(QUILL, vocabulary=files))
     (hf / "quill.txt").write_text("feather")
     ours = str(tmp_path / "ours")
     assert ckl.main(["import-hf", "--model", str(hf), "--out", ours]) == 0
     assert (tmp_path / "ours" / "quill.txt").read_text() == "feather"
     names = [file.name for file in tokenizer_files(ours, hf, load_hf(hf)[0])]
-    assert names[:2] == ["tokenizer.json", "quill.txt"]
+    assert {"tokenizer.json", "quill.txt"} <= set(names)
 
 
 @pytest.mark.parametrize("architecture", architectures.known(), ids=lambda a: a.name)
