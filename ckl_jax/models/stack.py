@@ -180,7 +180,7 @@ def run_layers(
     static = [i for i, a in enumerate((*each, *args), start=2) if isinstance(a, bool)]
     if not config.scan_layers:
         static += [i for i, a in enumerate(each, start=2) if isinstance(a, np.ndarray)]
-    layer_cls = _remat(layer_cls, config.remat_policy, tuple(static))
+    layer_cls = _remat(layer_cls, config.remat_policy, config.scan_layers, tuple(static))
     hidden = {0: x} if 0 in taps else {}
     # Loop: each layer has parameters of its own, under `layers_0`, `layers_1`, ...
     before = int(first is not None) if config.scan_layers else count
@@ -240,10 +240,11 @@ def _scan_body(layer_cls: Any, collect: bool, booleans: tuple[bool, ...]) -> Any
     return Body
 
 
-def _remat(layer_cls: Any, policy: str, static_argnums: tuple[int, ...]) -> Any:
+def _remat(layer_cls: Any, policy: str, scans: bool, static_argnums: tuple[int, ...]) -> Any:
     if policy == "none":
         return layer_cls
     # "minimal" keeps the outputs of the projections and recomputes attention, norms and
     # activations.
     saved = None if policy == "full" else jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-    return nn.remat(layer_cls, policy=saved, prevent_cse=False, static_argnums=static_argnums)
+    # Within a scan XLA cannot merge the backward pass's layer with the forward pass's.
+    return nn.remat(layer_cls, policy=saved, prevent_cse=not scans, static_argnums=static_argnums)

@@ -124,7 +124,8 @@ def _restored(
     like = as_dict(run.state_shapes)
     step, restored = store.restore({**like, "params": merge(like["params"], own)})
     params = flatten(restored.pop("params"))
-    own = {p: params.pop(p) for p in run.shapes.own}
+    frozen = flatten(run.shapes.frozen)
+    own = {p: setup.put(params.pop(p), frozen[p]) for p in run.shapes.own}
     finished = _is_finished(run, step)
     if base and not finished:
         print(f"Resuming from {folder}/checkpoint_{step}; {base} is its base.")

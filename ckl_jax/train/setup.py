@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.experimental.layout import Format, Layout
 
 from ckl_jax import checks
 from ckl_jax.checkpoints import architectures, scan_layout
@@ -37,7 +38,7 @@ from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.parallel.mesh import Partitioner, params_logical_axes
 from ckl_jax.train import adapters
 from ckl_jax.trees.partition import merge, split
-from ckl_jax.trees.paths import flatten, unflatten
+from ckl_jax.trees.paths import STACKED, flatten, unflatten
 
 _IN_CHECKPOINT = T5X_NAMES["params"] + "/"
 _BASE = "base"  # of a MODEL_DIR: the checkpoint that the run started from
@@ -139,10 +140,28 @@ def param_shapes(
     if own := added & flatten(frozen).keys():
         base = flatten(params).keys() - added
         own -= adapters.earlier_phases(own, added - own, base)
-    frozen = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, frozen_dtype, sharding=x.sharding), frozen
-    )
+    frozen = {
+        p: jax.ShapeDtypeStruct(x.shape, frozen_dtype, sharding=_by_layer(p, x))
+        for p, x in flatten(frozen).items()
+    }
+    frozen = unflatten(frozen)
     return Shapes(merge(trainable, frozen), trainable, frozen, added, own)
+
+
+def _by_layer(path: str, leaf: jax.ShapeDtypeStruct) -> Format | jax.sharding.Sharding:
+    """Where a frozen leaf lies; stacked layers, [in, L, out], one after the other in memory.
+
+    A scan takes a layer at a time. In the usual order of the axes it copies the whole stack first.
+    """
+    if not STACKED.fullmatch(path) or leaf.ndim < 2:
+        return leaf.sharding
+    return Format(Layout(major_to_minor=(1, 0, *range(2, leaf.ndim))), leaf.sharding)
+
+
+def put(value: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    """An array where a leaf is to lie; split over the devices before its layout changes."""
+    value = jax.device_put(value, leaf.sharding)
+    return value if leaf.format.layout is None else jax.device_put(value, leaf.format)
 
 
 def load_params(path: str) -> dict[str, Any]:
@@ -340,10 +359,10 @@ def initial_params(
             value = stored.pop(source) if last_use[source] == p else stored[source]
             value = np.asarray(value).astype(wanted[p].dtype, copy=False)
             # One leaf at a time: the host needs memory for one cast copy only.
-            params[p] = jax.device_put(value, wanted[p].sharding)
+            params[p] = put(value, wanted[p])
         fresh = list(assignment.fresh)
     if fresh:
-        shardings = [wanted[p].sharding for p in fresh]
+        formats = [wanted[p].format for p in fresh]
 
         names = [p.removeprefix(_IN_CHECKPOINT) for p in fresh]
         restored = {p.removeprefix(_IN_CHECKPOINT): x for p, x in params.items()}
@@ -358,7 +377,7 @@ def initial_params(
             return [own.get(p, flat[p]) for p in names]
 
         # Restored leaves are passed only where `init` reads them.
-        made = jax.jit(make, out_shardings=shardings)(key, restored if init else {})
+        made = jax.jit(make, out_shardings=formats)(key, restored if init else {})
         params.update(zip(fresh, made, strict=True))
     return unflatten({p.removeprefix(_IN_CHECKPOINT): params[p] for p in wanted})
 

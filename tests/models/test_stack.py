@@ -49,6 +49,19 @@ def test_lora_beside_frozen_layers_has_the_gradients_of_the_loop(config, remat):
     assert given == jax.tree.map(jnp.shape, shapes)
 
 
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_loop_of_layers_that_are_computed_again_keeps_xla_from_merging_them(scan):
+    """A scan needs no barrier."""
+    config = dataclasses.replace(helpers.TINY_DECODER, remat_policy="full", scan_layers=scan)
+    tokens = helpers.tokens(helpers.random_batch(config))
+
+    def loss(params):
+        return jnp.sum(helpers.forward(config)(params, *tokens))
+
+    lowered = jax.jit(jax.grad(loss)).lower(helpers.param_shapes(config))
+    assert ("optimization_barrier" in lowered.as_text()) != scan
+
+
 def test_the_layers_that_are_left_over_are_no_second_copy():
     """One traced layer, whatever the depth and the period: the program does not grow."""
 

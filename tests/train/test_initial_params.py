@@ -129,6 +129,23 @@ def test_a_method_finds_its_base_and_makes_the_rest(saved, params):
         load(TINY, saved[True], lora(), complete=True)
 
 
+def test_frozen_layers_that_are_scanned_lie_one_after_the_other(saved, params):
+    """Also where they are split over devices; a scan would copy the whole stack first."""
+    config, method = dataclasses.replace(TINY, scan_layers=True), lora(rank=2, trunk=())
+    base = EncoderDecoderModel(Transformer(config))
+    for mesh in ({"data": 8}, {"fsdp": 2, "model": 2, "data": 2}):
+        shapes = setup.param_shapes(base, method, Partitioner(mesh_shape=mesh))
+        model, key = base.with_method(method), jax.random.key(0)
+        found = flatten(setup.initial_params(model, shapes, key, saved[False]))
+        kernel = "decoder/decoder/mlp/wi/kernel"
+        assert found[kernel].format.layout.major_to_minor == (1, 0, 2)
+        trained = "decoder/decoder/self_attention/query/lora_0/a"
+        assert found[trained].format.layout.major_to_minor == (0, 1, 2)
+        stacked = flatten(loop_to_scan(params))
+        for name in flatten(shapes.frozen):
+            np.testing.assert_array_equal(found[name], stacked[name], err_msg=name)
+
+
 def test_a_frozen_parameter_must_be_found_again(saved):
     rule = (r"target/encoder/encoder_norm/scale", None)
     with pytest.raises(UserError, match="The method freezes target/encoder/encoder_norm/scale"):
