@@ -312,6 +312,7 @@ class _Run:
             self._say(f"No update is current: this one begins with {self.model}, as the first did.")
         last = self.learned[-1] if self.learned else None
         known = new_text.Sentences(last and last / "sentences.npy")
+        held_out = new_text.Sentences(last and last / "held_out.npy")
         counts, today = new_text.Counts(), datetime.date.today().isoformat()
         place, undated = self.settings.documents, collections.Counter()
 
@@ -326,7 +327,8 @@ class _Run:
         parts = self.folder / "parts"
         shutil.rmtree(parts, ignore_errors=True)  # of a reading that was killed
         ordered = new_text.by_date(read, parts)
-        documents = new_text.select(ordered, known, self.settings.since, counts)
+        since = self.settings.since
+        documents = new_text.select(ordered, known, since, counts, held_out, self._holds_out)
         new_text.write_documents(documents, self.folder / "all.jsonl", self.folder / "old.jsonl")
         shutil.rmtree(parts, ignore_errors=True)
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
@@ -352,6 +354,7 @@ class _Run:
         self._refuse_again(known)
         has_older = counts.older or self.learned
         training.require_earlier_text(self.settings.method, self.masked, has_older)
+        held_out.save(self.folder / "held_out.npy")
         known.save(self.folder / "sentences.npy")
 
     def _refuse_again(self, known: new_text.Sentences) -> None:
@@ -384,17 +387,20 @@ class _Run:
         if (folder / "old.jsonl").exists():
             count = records.read(folder, "documents.json")["older"]
             for document in new_text.read(folder / "old.jsonl"):
-                key = hash64(document.id, document.date)  # the same in all updates
-                if (count >= _FEW and key % _HELD_OUT == 0) == held_out:
+                if (count >= _FEW and self._holds_out(document, is_old=True)) == held_out:
                     yield document
 
     def _parts(self, held_out: bool) -> Iterator[Document]:
         """The new parts of the held-out documents, or of all others."""
         count = records.read(self.folder, "documents.json")["kept"]
         for document in new_text.read(self.folder / "all.jsonl"):
-            key = hash64(self.settings.seed, document.id, document.date)
-            if (count >= _FEW and key % _HELD_OUT == 0) == held_out:
+            if (count >= _FEW and self._holds_out(document, is_old=False)) == held_out:
                 yield document
+
+    def _holds_out(self, document: Document, is_old: bool) -> bool:
+        """Whether a document is held out where there are enough."""
+        seed = () if is_old else (self.settings.seed,)  # old ones are the same in all updates
+        return hash64(*seed, document.id, document.date) % _HELD_OUT == 0
 
     # --- items
 

@@ -1,16 +1,19 @@
 """Selects the new text of documents: sentences that the current model has not learned.
 
 A document of which nothing is new is left out; of one that was edited, the paragraphs with a new
-sentence stay. Sentences are compared without case, punctuation and blanks, but with signs and
-currencies, by 64-bit hashes: eight bytes of memory for each sentence ever read. One that is known
-but for a few words that lead to it ("Update: ...") is not new.
+sentence stay. What is held out is on one side only: such a document keeps its new sentences alone,
+and no other keeps a sentence of one, in any update.
+
+Sentences are compared without case, punctuation and blanks, but with signs and currencies, by
+64-bit hashes: eight bytes of memory for each sentence ever read. One that is known but for a few
+words that lead to it ("Update: ...") is not new.
 """
 
 import collections
 import dataclasses
 import itertools
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,9 @@ from ckl_jax.files import atomic_write, os_errors, read_jsonl
 _BATCH = 256  # documents
 _BUFFER = 1 << 20  # hashes that are sorted in at once
 _PART, _PARTS = 1 << 26, 200  # characters of a part of the text, and parts, about
+
+# The text of a sentence, and the hashes of all of it and of what comes after its lead-in.
+_Sentence = tuple[str, int, int]
 
 
 @dataclasses.dataclass
@@ -149,7 +155,12 @@ def by_date(read: Callable[[], Iterable[Document]], folder: Path) -> Iterator[Do
 
 
 def select(
-    documents: Iterable[Document], known: Sentences, since: str, counts: Counts
+    documents: Iterable[Document],
+    known: Sentences,
+    since: str,
+    counts: Counts,
+    held_out: Sentences,
+    holds_out: Callable[[Document, bool], bool],
 ) -> Iterator[tuple[Document, bool]]:
     """Yields (the new text of a document, whether it is older than `since`).
 
@@ -158,23 +169,32 @@ def select(
       known: sentences of earlier updates; gets those of the documents.
       since: YYYY-MM-DD; "" takes all documents as new.
       counts: counted up.
+      held_out: sentences of held-out documents of earlier updates; gets those of the documents.
+      holds_out: whether a document is held out, of itself and whether it is older than `since`.
     """
     documents = iter(documents)
     while batch := list(itertools.islice(documents, _BATCH)):
         counts.documents += len(batch)
         split = [_paragraphs(document) for document in batch]
-        flat = [h for paragraphs in split for _, hashes in paragraphs for h in hashes]
+        flat = [s[1:] for paragraphs in split for _, sentences in paragraphs for s in sentences]
         hashes, after_lead_in = np.array(flat, np.int64).reshape(-1, 2).T
         is_new = known.add(hashes)
         led = is_new & (hashes != after_lead_in)
         is_new[led] = ~known.contain(after_lead_in[led])
-        new = iter(is_new.tolist())
-        for document, paragraphs in zip(batch, split, strict=True):
-            fresh = [(p, [next(new) for _ in hashes]) for p, hashes in paragraphs]
-            kept = [p for p, flags in fresh if any(flags)]
-            counts.sentences += sum(len(flags) for _, flags in fresh)
-            is_old = document.date < since
-            if not any(hashes for _, hashes in paragraphs):
+        ages = [document.date < since for document in batch]
+        apart = list(map(holds_out, batch, ages))
+        sizes = [sum(len(sentences) for _, sentences in paragraphs) for paragraphs in split]
+        is_apart = np.repeat(apart, sizes)
+        held_out.add(hashes[is_new & is_apart])
+        # Of a document that is held out what is not new may be trained on, and the other way round.
+        is_other = is_apart & ~is_new
+        is_other |= ~is_apart & (held_out.contain(hashes) | held_out.contain(after_lead_in))
+        flags = iter(zip((is_new & ~is_other).tolist(), is_other.tolist(), strict=True))
+        for document, is_old, paragraphs in zip(batch, ages, split, strict=True):
+            fresh = [_fresh(*paragraph, flags) for paragraph in paragraphs]
+            kept = [p for p, new in fresh if new]
+            counts.sentences += sum(len(sentences) for _, sentences in paragraphs)
+            if not any(sentences for _, sentences in paragraphs):
                 counts.empty += 1
             elif not kept:
                 counts.known += 1
@@ -182,15 +202,25 @@ def select(
                 if is_old:
                     counts.older += 1
                 else:
-                    sentences = sum(sum(flags) for _, flags in fresh)
-                    counts.add(document.date, sentences, sum(len(p.split()) for p in kept))
+                    words = sum(len(p.split()) for p in kept)
+                    counts.add(document.date, sum(new for _, new in fresh), words)
                 yield dataclasses.replace(document, text="\n".join(kept)), is_old
 
 
-def _paragraphs(document: Document) -> list[tuple[str, list[tuple[int, int]]]]:
-    """The paragraphs of a document; of each sentence the hashes of all and after its lead-in."""
+def _fresh(
+    paragraph: str, sentences: Sequence[_Sentence], flags: Iterator[tuple[bool, bool]]
+) -> tuple[str, int]:
+    """A paragraph without the sentences of the other side, and how many of it are new."""
+    marked = [(sentence, *next(flags)) for sentence, _, _ in sentences]
+    if any(is_other for _, _, is_other in marked):
+        paragraph = " ".join(sentence for sentence, _, is_other in marked if not is_other)
+    return paragraph, sum(is_new for _, is_new, _ in marked)
+
+
+def _paragraphs(document: Document) -> list[tuple[str, list[_Sentence]]]:
+    """The paragraphs of a document, and their sentences that have words."""
     return [
-        (p, [hashes for s in split_sentences(p) if (hashes := _hashes(s))])
+        (p, [(s, *hashes) for s in split_sentences(p) if (hashes := _hashes(s))])
         for p in document.text.split("\n")
         if p.strip()
     ]

@@ -8,9 +8,10 @@ from ckl_jax.updates.new_text import Counts, Sentences, by_date, read, select, w
 A = "Acme makes shoes. Acme sits in Rome."
 
 
-def select_all(documents, known, since=""):
-    counts = Counts()
-    return list(select(documents, known, since, counts)), counts
+def select_all(documents, known, since="", held_out=None, apart=()):
+    counts, held_out = Counts(), Sentences() if held_out is None else held_out
+    found = select(documents, known, since, counts, held_out, lambda d, old: d.id in apart)
+    return list(found), counts
 
 
 def document(name, text, date="2025-01-01"):
@@ -43,6 +44,29 @@ def test_a_sentence_that_a_few_words_lead_to_is_known_and_a_currency_is_not():
     new = ("It costs €5 now.", "In March, Acme sits in Rome.", "Acme: it moves.", "It costs $5.")
     found, _ = select_all([document("c", "\n".join(new))], known)
     assert [d.text for d, _ in found] == ["\n".join(new)]
+
+
+def test_what_is_held_out_is_never_on_both_sides():
+    known, held_out = Sentences(), Sentences()
+    texts = {
+        "a": "Acme makes shoes. It sits in Rome.",
+        "held": "Beta makes hats. It sits in Rome. It is old.",
+        "b": "Update: Beta makes hats. Gamma is new.",  # one sentence is another's, which is held
+    }
+    documents = [document(name, text) for name, text in texts.items()]
+    found, _ = select_all(documents, known, held_out=held_out, apart=("held",))
+    assert [d.text for d, _ in found] == [
+        texts["a"],
+        "Beta makes hats. It is old.",
+        "Gamma is new.",
+    ]
+    # The next month the page comes with an edit, and another one is held out.
+    edited = document("held-2", f"{texts['held']} It has moved.", "2025-02-01")
+    other = document("held-3", "Acme makes shoes. Acme grows.", "2025-02-01")
+    months = [edited, other]
+    found, counts = select_all(months, known, held_out=held_out, apart=("held-3",))
+    assert [d.text for d, _ in found] == ["It sits in Rome. It has moved.", "Acme grows."]
+    assert (counts.new_sentences, counts.words) == (2, 9)
 
 
 def test_earlier_days_are_old(tmp_path):
