@@ -1,4 +1,4 @@
-"""Questions from a file of dated facts, or from a relational dataset such as BEAR.
+"""Questions from a file of dated facts, a relational dataset such as BEAR, or a Wikidata dump.
 
 A row of a file is `question` (a sentence with a blank, written ____), `answer`, and if there are
 any `date` (the day from which the answer is right), `relation` (whose answers are offered beside
@@ -21,6 +21,7 @@ from ckl_jax.data.text.document_files import read_records
 from ckl_jax.data.text.documents import encodable
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError
+from ckl_jax.updates import wikidata_facts
 from ckl_jax.updates.items import CANDIDATES, TAGS, Item
 
 
@@ -51,14 +52,17 @@ def read(path: str | Path) -> list[Question]:
     """Reads a file of facts, or a relational dataset, whose facts have no dates.
 
     Args:
-      path: .jsonl, .csv or .parquet; or the folder of a dataset.
+      path: .jsonl, .csv or .parquet; a Wikidata dump; or the folder of a dataset.
 
     Raises:
       UserError: the file cannot be read, a row lacks its question or answer, its question has no
         blank, or its date is none; the message names file, line and field.
     """
     path = Path(path)
-    return list(_relational(path) if path.is_dir() else _dated(path))
+    if path.is_dir():
+        return list(_relational(path))
+    is_dump = path.name.endswith(wikidata_facts.ENDINGS)
+    return list(_wikidata(path) if is_dump else _dated(path))
 
 
 def items(
@@ -133,6 +137,13 @@ def _relational(path: Path) -> Iterator[Question]:
             (start, end), text = statement.answers[0], statement.text
             answer = _Answer("", text[start:end], ())
             yield Question(text[:start], text[end:], code, [answer])
+
+
+def _wikidata(path: Path) -> Iterator[Question]:
+    for history in wikidata_facts.read(path):
+        before, _, after = history.cloze.partition(BLANK)
+        answers = [_Answer(*answer) for answer in history.answers]
+        yield Question(before, after, history.relation, answers)
 
 
 def _dated(path: Path) -> Iterator[Question]:

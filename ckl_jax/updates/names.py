@@ -21,9 +21,11 @@ _PARTICLES = (
 _LAST_WORD = re.compile(rf"(\S+) {_PARTICLES}$")
 # What follows a name and belongs to it: capitalised words, and a number that is no amount.
 _NEXT_WORDS = re.compile(
-    rf"(?: {_PARTICLES}[A-Z\u00c0-\u00d6\u00d8-\u00de]\w*(?:-\w+)*| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*"
+    rf"(?: (?:[A-Z]\. )?{_PARTICLES}[A-Z\u00c0-\u00d6\u00d8-\u00de]\w*(?:-\w+)*"
+    r"| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*"
 )
 _ADDRESS_BEFORE, _NO_END = re.compile(r"[\w/#=]"), re.compile(r"[\w/]|\.\w| [A-Z0-9]")
+_INITIAL = re.compile(r"[A-Z]\.")
 _INSIDE = re.compile(r"[a-z,;] ([A-Z][\w-]* [A-Z][\w-]*)")
 
 
@@ -64,7 +66,8 @@ class NameFinder:
         end += len(_NEXT_WORDS.match(text[end:])[0])
         while (before := _LAST_WORD.search(text[:start])) is not None:
             word = before[1].lstrip("\"'([\u201c")
-            if not word[:1].isupper() or not word[-1].isalnum() or word.lower() in _TITLES:
+            is_whole = word[-1:].isalnum() or _INITIAL.fullmatch(word)
+            if not word[:1].isupper() or not is_whole or word.lower() in _TITLES:
                 break
             # The first word of a sentence is capitalised anyway.
             first = f"{word} {text[start:end].split()[0]}".lower()

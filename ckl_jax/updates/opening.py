@@ -36,7 +36,7 @@ def open_registry(settings: Update) -> Registry:
         raise UserError(
             f"Nothing can be written in {root}: make it writable, or give another --out."
         )
-    registry = Registry.open(settings.out, None if model is None else str(model.absolute()))
+    registry = Registry.open(settings.out, None if model is None else os.path.abspath(model))
     page = registry.root / "history.html"
     try:
         refuse_foreign(page, None)

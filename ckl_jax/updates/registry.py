@@ -57,9 +57,10 @@ class Registry:
                 return registry
             # Until an update has read its documents, nothing has come of the model.
             if any((folder / "sentences.npy").exists() for folder in registry._folders()):
+                moved = "" if os.path.isdir(began) else f" If it was moved, {_moved(path)}."
                 raise UserError(
                     f"{root} holds updates of {began}, not of {model}: leave --model out, or give "
-                    "another --out."
+                    f"another --out.{moved}"
                 )
         elif registry._folders():
             raise UserError(
@@ -196,6 +197,11 @@ class Registry:
                 f"{self.root}: update {before}, from which the current one ({name}) began, has no "
                 "model any more (--keep, or removed by hand), so that there is no going back to it."
             )
+        if not before and not os.path.isdir(self.model):
+            raise UserError(
+                f"{self.root}: there is no folder {self.model}, the model that all began with; "
+                f"put it back, or {_moved(self.root / 'registry.json')}."
+            )
         self.point_to(before)
         self.shipped(self.root / "updates" / name)  # one that was stopped there does not go on
         return self.current_model
@@ -221,6 +227,10 @@ class Registry:
             {"name": folder.name, **read(folder, "update.json"), **read(folder, "verdict.json")}
             for folder in self.updates()
         ]
+
+
+def _moved(path: Path) -> str:
+    return f"write where it is now as 'model' into {path}"
 
 
 def run_hook(command: str, model: Path) -> str:

@@ -25,7 +25,7 @@ class Update:
       since: Day (YYYY-MM-DD) from which text is new; earlier text says what is to be kept, and only
         methods that review train on it.
       facts: Your own questions: a .jsonl, .csv or .parquet file with the fields question, answer
-        and date, or the folder of a relational dataset, such as BEAR.
+        and date, the folder of a relational dataset, such as BEAR, or a Wikidata dump.
       decisions: File that the page of --review exported; items that it drops are not used.
       text_field: Name of the field with the text.
       date_field: Name of the field with the day; without one the file's day counts.

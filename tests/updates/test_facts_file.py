@@ -108,3 +108,48 @@ def test_bad_rows_are_told_with_line_and_field(tmp_path, rows, told):
     with pytest.raises(UserError, match="facts.csv") as complaint:
         facts_file.read(write(tmp_path, rows))
     assert told in str(complaint.value)
+
+
+def claim(item, start="", end="", rank="normal"):
+    qualifiers = {}
+    for name, day in (("P580", start), ("P582", end)):
+        value = {"time": f"+{day}T00:00:00Z", "precision": 11}
+        if day:
+            qualifiers[name] = [{"snaktype": "value", "datavalue": {"value": value}}]
+    value = {"entity-type": "item", "id": item}
+    data = {"type": "wikibase-entityid", "value": value}
+    snak = {"snaktype": "value", "property": "P6", "datavalue": data}
+    return {"mainsnak": snak, "rank": rank, "qualifiers": qualifiers}
+
+
+HEADS = {
+    "Japan": [
+        claim("Q91", "2024-10-01", rank="preferred"),
+        claim("Q90", "2021-10-04", "2024-10-01"),
+    ],
+    "Malta": [claim("Q92", "2020-01-13")],
+    "Twice": [claim("Q90", "2020-01-13"), claim("Q91", "2021-01-13")],  # at a time
+    "Over": [claim("Q90", "2020-01-13", "2021-01-13")],
+    "Nameless": [claim("Q99", "2020-01-13")],
+    "Namesake": [claim("Q90", "2020-01-13")],
+    "Q90": [claim("Q92", "2020-01-13")],
+}
+
+
+def test_a_wikidata_dump_says_who_held_an_office_when(tmp_path):
+    names = {"Q90": "Fumio Kishida", "Q91": "Shigeru Ishiba", "Q92": "Robert Abela"}
+    rows = [(f"Q{n}", name, claims) for n, (name, claims) in enumerate(HEADS.items(), 1)]
+    rows += [("Q80", "Namesake", HEADS["Malta"]), *((id, name, []) for id, name in names.items())]
+    lines = [
+        json.dumps({"id": id, "labels": {"en": {"value": name}}, "claims": {"P6": claims}})
+        for id, name, claims in rows
+    ]
+    dump = write(tmp_path, "[\n" + ",\n".join(lines) + "\n]\n", "dump.json")
+    found = made(dump)
+    assert {(q, item.answer, item.tag, item.old) for q, item in found.items()} == {
+        ("The head of government of Japan is ____.", "Shigeru Ishiba", "changed", "Fumio Kishida"),
+        ("The head of government of Malta is ____.", "Robert Abela", "kept", ""),
+        ("The head of government of Q90 is ____.", "Robert Abela", "kept", ""),
+    }
+    with pytest.raises(UserError, match="has no facts of P19, P20, P279 and 37 other relations"):
+        facts_file.read(write(tmp_path, "[\n" + lines[-1] + "\n]\n", "none.json"))

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, t5
 from ckl_jax.parallel import processes
-from ckl_jax.updates import evidence, job, new_text, records, registry, training
+from ckl_jax.updates import evidence, job, new_text, records, training
 from ckl_jax.updates.new_text import Sentences
 from ckl_jax.updates.registry import Registry
 from tests.llama_tokenizer import train_tokenizer
@@ -571,25 +570,3 @@ def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys
     assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "updates").exists()
-
-
-@pytest.mark.parametrize(("keep", "left"), [(1, ["0005"]), (2, ["0002", "0004", "0005"])])
-def test_what_a_rollback_goes_back_to_stays(keep, left, tmp_path):
-    bases = {"0001": None, "0002": "0001", "0003": "0002", "0004": "0002", "0005": "0002"}
-    for name, base in bases.items():  # the third and the fourth did not ship
-        folder = tmp_path / "updates" / name
-        (folder / "model").mkdir(parents=True)
-        record = {"base": base, "method": "lora", "date": "2026-01-01", "since": None}
-        (folder / "update.json").write_text(json.dumps(record))
-        (folder / "verdict.json").write_text("{}")
-    (tmp_path / "current").write_text("0005\n")
-    Registry(tmp_path).clean(keep)
-    assert [p.parent.name for p in sorted(tmp_path.glob("updates/*/model"))] == left
-
-
-def test_a_registry_is_begun_by_one_file(tmp_path, monkeypatch):
-    """A kill between two would leave a folder that is refused for ever."""
-    monkeypatch.setattr(registry.files, "write_json", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        Registry.open(tmp_path / "out", "model").create()
-    assert not (tmp_path / "out").exists()

@@ -39,6 +39,8 @@ def test_a_name_is_taken_whole(text, found, whole):
             ["C\u00f4te d'Ivoire", "Bashar al-Assad"],
         ),
         ("In de Haas it rained on Oslo.", ["Haas", "Oslo"]),
+        ("The mayor of Oslo is Kenneth A. Howery.", ["Oslo", "Kenneth A. Howery"]),
+        ("Oslo trusts Howard A. Van Vranken in this.", ["Oslo", "Howard A. Van Vranken"]),
         ("She met Oskar \u00c5berg in Oslo \u00e9tage.", ["Oskar \u00c5berg", "Oslo"]),
     ],
 )
