@@ -79,7 +79,11 @@ _OPENERS = frozenset(  # words that begin sentences and are no names
     "upon was we were what when where whether which while who why will with within without yet "
     "you your".split()
 )
-_NO_NAME_END = ("ed", "ing", "ly", "s")
+_NO_NAME_END = ("ed", "ing", "ly")
+_PAST = frozenset(  # may follow one as well as many
+    "became began came could did got had held led left made might ran said sat saw took went will "
+    "won would wrote".split()
+)
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
 Span = tuple[int, int]
 
@@ -188,7 +192,10 @@ class OldSentences:
         if small or capital:
             return capital > small
         takes_place = old[1:2] == new[1:2] and old[0] not in (*new, *_OPENERS)
-        return takes_place and not any(w.endswith(_NO_NAME_END) for w in (old[0], new[0]))
+        # "Scholars say" is of many, "Jones says" of one.
+        of_one = "".join(new[1:2]).endswith(("s", "ed")) or not _PAST.isdisjoint(new[1:2])
+        endings = _NO_NAME_END if of_one else (*_NO_NAME_END, "s")
+        return takes_place and not any(w.endswith(endings) for w in (old[0], new[0]))
 
 
 def _has_another(

@@ -36,6 +36,7 @@ _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2
 # \5 is an apostrophe that marks no italics; `holes` has four more.
 _LIST, _LESS, _APOSTROPHE = "\0", "\1", "\5"
 _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND + NOTE)
+_LED_TO = re.compile(rf"\b(?i:see|visit|at|from|via|to|of|in|on) {NOTE}")
 _GLUED = re.compile(rf"(?<=\w){NOTE}+(?=\w)")
 _HIDDEN = re.compile(r"display\s*:\s*none")
 _LIST_MARKUP = ("*", "#", ":", ";")
@@ -90,6 +91,7 @@ _LEFT_TAG = re.compile(
     re.IGNORECASE,
 )
 
+_ADDRESS = re.compile(r"\w://\w|\bwww\.\w")
 _UNCLOSED = 50  # more than these in a section are not a slip
 _PAIRED_TAG = re.compile(r"<(?i:(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z])")
 
@@ -287,8 +289,11 @@ class Extractor:
         t = self._t
         self._read(rest, (t.ExternalLinkSeparator, t.ExternalLinkClose))
         if self._end is t.ExternalLinkSeparator:
-            return self._read(rest, (t.ExternalLinkClose,))
-        return "" if token.brackets else HOLE  # "[1]", as of a reference, or the address
+            label = self._read(rest, (t.ExternalLinkClose,))
+            if not _ADDRESS.search(label):
+                return label
+            return HOLE if " " in label.strip() else NOTE
+        return NOTE if token.brackets else HOLE  # "[1]", as of a reference, or the address
 
     def _argument(self, token, rest: Iterator) -> str:
         t = self._t
@@ -438,7 +443,7 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
     for line in [*_SWITCHES.sub("", text).split("\n"), ""]:
         shown = (_unquoted(line) if "''" in line else line).replace(_APOSTROPHE, "'")
         if NOTE in shown:
-            shown = _GLUED.sub(" ", shown).replace(NOTE, "")
+            shown = _GLUED.sub(" ", _LED_TO.sub(HOLE, shown)).replace(NOTE, "")
         words = [] if _LIST in line else shown.split()
         # A line of templates alone ends a paragraph.
         if words and line.strip(f" {HOLE}{MAYBE_HOLE}{SOUND}"):

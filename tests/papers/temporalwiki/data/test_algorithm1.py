@@ -261,6 +261,8 @@ LEAD = "The town of Arlen has a mill and"
         (f"{LEAD} ran 5 m a day.", f"{LEAD} ran 5 ft a day.", "number", ["ft"]),
         (f"{LEAD} with J. Hill.", f"{LEAD} with W. Hill.", "name", ["W"]),
         ("Bush won all of the votes.", "Kerry won all of the votes.", "name", ["Kerry"]),
+        ("Smith won all of the votes.", "Jones won all of the votes.", "name", ["Jones"]),
+        ("Cars are sold in the city.", "Trucks are sold in the city.", "reworded", ["Trucks"]),
         ("They won all of the votes.", "Nobody won all of the votes.", "reworded", ["Nobody"]),
         ("However won all of it.", "Although won all of it.", "reworded", ["Although"]),
         ("Scholars say it is old.", "Historians say it is old.", "reworded", ["Historians"]),

@@ -32,7 +32,12 @@ from tests.real_data import wikipedia_excerpt
             "'''''A''''' and ''unclosed\nl'homme of ''Title'''s end",
             ["A and unclosed l'homme of Title's end"],
         ),
-        ("See [http://a.b label] and [http://c.d] now.", ["See label and now."]),
+        ("See [http://a.b label] now [http://c.d] again.", ["See label now again."]),
+        ("It ended [http://a.b/c (http://a.b/c)]. [http://a.b On www.a.b] it is.", ["It ended."]),
+        (
+            "It ended. See [http://a.b] for it. So ([http://a.b http://c.d]) it is.",
+            ["It ended. So it is."],
+        ),
         ("A&nbsp;b &amp; c &#233; &#xe9; &lt;.", ["A b & c é é <."]),
         (
             "Sum <br />next <small>small</small>",
