@@ -126,7 +126,7 @@ class Ours:
         from ckl_jax.parallel.mesh import Partitioner
         from ckl_jax.train.compile_cache import keep_freed_memory
         from ckl_jax.train.precompile import compile_report
-        from ckl_jax.train.setup import make_optimizer, param_shapes
+        from ckl_jax.train.setup import for_gradients, make_optimizer, param_shapes
         from ckl_jax.train.state import TrainState
         from ckl_jax.train.step import make_train_step
         from ckl_jax.trees.partition import split
@@ -142,7 +142,7 @@ class Ours:
         self.batch = jax.device_put(shape.tokens())
         self.key = jax.random.key(1, impl="unsafe_rbg" if hardware_rng else None)
         self.traces = 0
-        step = make_train_step(model.loss_fn, tx)
+        step = make_train_step(for_gradients(model, trainable).loss_fn, tx)
 
         def counted(*args):
             self.traces += 1

@@ -16,10 +16,14 @@ import jax.numpy as jnp
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoding
-from ckl_jax.models.layers import PerToken, shards
+from ckl_jax.models.layers import shards
+from ckl_jax.models.per_token import PerToken
+from ckl_jax.parallel import topology
 
 Batch = Mapping[str, jax.Array]
 _LOGITS_BYTES = 2**30  # of a device's logits that are computed at once
+# The same of a frozen head, for slopes too; on a CPU what its cache holds, about.
+_FROZEN_BYTES, _CACHED_BYTES = 2**28, 2**25
 NORMALIZING_FACTORS = ("NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS", "AVERAGE_PER_SEQUENCE")
 
 
@@ -93,6 +97,8 @@ class BaseTransformerModel(abc.ABC):
         pass computes them again. 0 is all of them, None as many as 1 GiB holds.
       loss_normalizing_factor: what the summed loss is divided by: a number, None (1), or one of
         NORMALIZING_FACTORS. The default is the mean over the tokens of the global batch.
+      frozen_head: that only parameters within layers train, which training sets: gradients of the
+        loss need no second computation of logits, but are right for those parameters alone.
     """
 
     # The features of a task's rows that a batch of this model is made of.
@@ -111,6 +117,7 @@ class BaseTransformerModel(abc.ABC):
     loss_normalizing_factor: str | float | None = dataclasses.field(
         default="NUM_REAL_TARGET_TOKENS", kw_only=True
     )
+    frozen_head: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for vocabulary in ("input_vocabulary", "output_vocabulary"):
@@ -203,7 +210,8 @@ class BaseTransformerModel(abc.ABC):
         """A function of logits and targets, for a few positions at a time where they are large.
 
         Args:
-          function: (logits [B, t, V] float32, targets [B, t]) -> a tree of [B, t].
+          function: (logits [B, t, V] float32, targets [B, t]) -> a tree of [B, t]; with
+            `frozen_head` a tuple, of which only the first is minimised.
           params, batch, dropout_rng: as for `logits`.
 
         Returns:
@@ -214,10 +222,13 @@ class BaseTransformerModel(abc.ABC):
         size = self.logits_at_a_time
         if size is None:
             whole = 4 * rows * getattr(self.config, "vocab_size", 1)
-            size = max(1, _LOGITS_BYTES * shards("batch") * shards("vocab") // whole)
+            frozen = _CACHED_BYTES if topology.platform() == "cpu" else _FROZEN_BYTES
+            room = frozen if self.frozen_head else _LOGITS_BYTES
+            size = max(1, room * shards("batch") * shards("vocab") // whole)
         if not self.splits_logits or size == 0 or size >= length:
             return function(self.logits(params, batch, dropout_rng), targets)
-        return self.logits(params, batch, dropout_rng, PerToken(function, targets, size))
+        made = PerToken(function, targets, size, self.frozen_head)
+        return self.logits(params, batch, dropout_rng, made)
 
     def _losses(self, logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)

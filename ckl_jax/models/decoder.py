@@ -27,6 +27,7 @@ from ckl_jax.models.decoder_context import (
     visible,
 )
 from ckl_jax.models.log_probs import log_probs
+from ckl_jax.models.per_token import PerToken, logits_of
 from ckl_jax.models.rope import frequencies
 from ckl_jax.models.splash import RowMask, row_mask
 from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
@@ -402,7 +403,7 @@ class Transformer(nn.Module):
         prefill: bool = False,
         prefill_lengths: Array | None = None,
         prefill_width: int = 0,
-        per_token: layers.PerToken | None = None,
+        per_token: PerToken | None = None,
     ) -> Any:
         """Logits of the next token at every position.
 
@@ -452,7 +453,7 @@ class Transformer(nn.Module):
         context = make_context(self.config, positions, keys, mask)
         deterministic = not enable_dropout
         x = self._states(decoder_input_tokens, positions, context, deterministic, decode)
-        return layers.logits_of(self, Transformer._logits, x, per_token)
+        return logits_of(self, Transformer._logits, x, per_token)
 
     def _logits(self, x: Array) -> Array:
         tied = self.config.logits_via_embedding

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ckl_jax import checks
 from ckl_jax.models import decoding
 from ckl_jax.models.base import Batch, OneVocabularyModel
-from ckl_jax.models.layers import PerToken
+from ckl_jax.models.per_token import PerToken
 
 # (ids [N, T], state) -> (logits [N, T, V], state): the state is a cache or a memory.
 Step = Callable[[jax.Array, Any], tuple[jax.Array, Any]]

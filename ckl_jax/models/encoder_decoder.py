@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ckl_jax.models import decoding
 from ckl_jax.models.base import BaseTransformerModel, Batch, token_losses
-from ckl_jax.models.layers import PerToken
+from ckl_jax.models.per_token import PerToken
 
 # The three arrays of a batch that the module is called with, in its order.
 MODEL_INPUTS = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")

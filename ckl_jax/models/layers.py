@@ -197,65 +197,6 @@ class Embed(nn.Module):
         return log_probs(x, table, bias, positions, targets)
 
 
-@dataclasses.dataclass(frozen=True)
-class PerToken:
-    """A function of logits, applied to a few positions at a time: [B, T, V] never exists whole.
-
-    The backward pass computes the logits again.
-    """
-
-    # (logits [B, t, V] float32, tokens [B, t]) -> a tree of [B, t]
-    function: Callable[[Array, Array], Any]
-    tokens: Array  # [B, T] integers
-    size: int  # t, positions at a time
-
-    def of(self, module: nn.Module, head: Callable[[nn.Module, Array], Array], x: Array) -> Any:
-        """A tree of [B, T].
-
-        Args:
-          module: the caller, which may have made no module of the head's before.
-          head: (module, x [B, t, D]) -> logits.
-          x: [B, T, D].
-        """
-        rows, length = self.tokens.shape
-        count = -(-length // self.size)
-
-        def cut(a: Array) -> Array:
-            a = jnp.pad(a, ((0, 0), (0, count * self.size - length), *((0, 0),) * (a.ndim - 2)))
-            return jnp.swapaxes(a.reshape(rows, count, self.size, *a.shape[2:]), 0, 1)
-
-        def part(module: nn.Module, carry: tuple, given: tuple[Array, Array]) -> tuple[tuple, Any]:
-            states, tokens = given
-            return carry, self.function(head(module, states), tokens)
-
-        scanned = nn.scan(
-            nn.remat(part, prevent_cse=False),
-            variable_broadcast="params",
-            split_rngs={"params": False},
-            in_axes=0,
-            out_axes=0,
-        )
-        _, parts = scanned(module, (), (cut(x), cut(self.tokens)))
-        # [count, B, t] -> [B, T]
-        return jax.tree.map(
-            lambda a: jnp.swapaxes(a, 0, 1).reshape(rows, count * self.size)[:, :length], parts
-        )
-
-
-def logits_of(
-    module: nn.Module,
-    head: Callable[[nn.Module, Array], Array],
-    x: Array,
-    per_token: PerToken | None,
-) -> Any:
-    """Logits [B, T, V] float32 of states x [B, T, D], or what `per_token` makes of them."""
-
-    def whole(module: nn.Module, x: Array) -> Array:
-        return constrain(head(module, x).astype(jnp.float32), ("batch", "length", "vocab"))
-
-    return whole(module, x) if per_token is None else per_token.of(module, whole, x)
-
-
 class RMSNorm(nn.Module):
     """T5's layer norm: no mean, no bias; the statistics are taken in float32.
 

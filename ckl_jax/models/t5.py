@@ -16,6 +16,7 @@ from ckl_jax import checks
 from ckl_jax.models import layers
 from ckl_jax.models.attention import Biases, join
 from ckl_jax.models.dropout import Dropout
+from ckl_jax.models.per_token import PerToken, logits_of
 from ckl_jax.models.relative_positions import RelativePositionBias
 from ckl_jax.models.side import Side
 from ckl_jax.models.splash import RowMask, padding_row_mask, row_mask
@@ -272,7 +273,7 @@ class Decoder(nn.Module):
         deterministic: bool,
         decode: bool = False,
         max_decode_length: int | None = None,
-        per_token: layers.PerToken | None = None,
+        per_token: PerToken | None = None,
     ) -> Any:
         """encoded [B, S, D], tokens [B, T] -> logits [B, T, V] float32, or `per_token` of them."""
         cfg = self.config
@@ -293,7 +294,7 @@ class Decoder(nn.Module):
         )
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)
-        return layers.logits_of(self, Decoder._logits, x, per_token)
+        return logits_of(self, Decoder._logits, x, per_token)
 
     def _logits(self, x: Array) -> Array:
         cfg = self.config
@@ -380,7 +381,7 @@ class Transformer(nn.Module):
         enable_dropout: bool = True,
         decode: bool = False,
         max_decode_length: int | None = None,
-        per_token: layers.PerToken | None = None,
+        per_token: PerToken | None = None,
     ) -> Any:
         """Logits of the decoder.
 
@@ -442,7 +443,7 @@ class Transformer(nn.Module):
         *,
         enable_dropout: bool = True,
         decode: bool = False,
-        per_token: layers.PerToken | None = None,
+        per_token: PerToken | None = None,
     ) -> Any:
         """Teacher-forced logits [B, T, V]; see `decode` for the arguments."""
         del encoder_positions

@@ -17,6 +17,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, decoder_context, layers, t5
 from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.encoder import Encoder, EncoderConfig
+from ckl_jax.models.per_token import PerToken, logits_of
 
 Array = jax.Array
 
@@ -86,7 +87,7 @@ class Decoder(decoder.Decoder):
         deterministic: bool,
         decode: bool = False,
         max_decode_length: int | None = None,
-        per_token: layers.PerToken | None = None,
+        per_token: PerToken | None = None,
     ) -> Any:
         """See `t5.Decoder`."""
         cfg, length = self.config, tokens.shape[1]
@@ -104,7 +105,7 @@ class Decoder(decoder.Decoder):
         context = (*context[:3], encoded, cross_bias)
         x, _ = super().__call__(x, positions, context, deterministic, decode)
         x = cfg.dropout(x, deterministic)
-        return layers.logits_of(self, Decoder._logits, x, per_token)
+        return logits_of(self, Decoder._logits, x, per_token)
 
     def _logits(self, x: Array) -> Array:
         cfg = self.config

@@ -230,8 +230,9 @@ class Prepared:
 
     def trace(self) -> jax.stages.Traced:
         """The train step, traced for the shapes of this run; allocates nothing."""
+        model = setup.for_gradients(self.model, self.shapes.trainable)
         update = make_train_step(
-            loss_of(self.method, self.model, self.base_model),
+            loss_of(self.method, model, self.base_model),
             self.tx,
             num_microbatches=self.num_microbatches,
             dropout=self.model.draws,

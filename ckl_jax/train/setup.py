@@ -38,7 +38,7 @@ from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.parallel.mesh import Partitioner, params_logical_axes
 from ckl_jax.train import adapters
 from ckl_jax.trees.partition import merge, split
-from ckl_jax.trees.paths import STACKED, flatten, unflatten
+from ckl_jax.trees.paths import APART, STACKED, flatten, unflatten
 
 _IN_CHECKPOINT = T5X_NAMES["params"] + "/"
 _BASE = "base"  # of a MODEL_DIR: the checkpoint that the run started from
@@ -162,6 +162,13 @@ def put(value: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
     """An array where a leaf is to lie; split over the devices before its layout changes."""
     value = jax.device_put(value, leaf.sharding)
     return value if leaf.format.layout is None else jax.device_put(value, leaf.format)
+
+
+def for_gradients(model: BaseTransformerModel, trainable: Any) -> BaseTransformerModel:
+    """The model whose loss is differentiated by the trainable leaves, and by no others."""
+    layers = (APART, STACKED)
+    inside = (any(form.fullmatch(path) for form in layers) for path in flatten(trainable))
+    return dataclasses.replace(model, frozen_head=all(inside))
 
 
 def load_params(path: str) -> dict[str, Any]:

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
+from ckl_jax.methods.lora import lora
+from ckl_jax.parallel.flops import of_jaxpr
+from ckl_jax.train import setup
+from ckl_jax.trees.partition import merge, split
 from tests.helpers import (
     TINY,
     TINY_DECODER,
     TINY_GPT2,
     TINY_T5GEMMA,
     TINY_V1_1,
+    assert_trees_close,
     model_of,
     random_batch,
     random_params,
@@ -33,11 +38,14 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize(
+each_config = pytest.mark.parametrize(
     "config",
     [*CONFIGS.values(), *(pytest.param(x, marks=pytest.mark.slow) for x in MORE.values())],
     ids=[*CONFIGS, *MORE],
 )
+
+
+@each_config
 def test_sums_and_gradients_do_not_depend_on_it(config):
     model = dataclasses.replace(model_of(config), z_loss=0.01, label_smoothing=0.1)
     params, batch = random_params(config), random_batch(config)
@@ -59,6 +67,36 @@ def test_sums_and_gradients_do_not_depend_on_it(config):
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), part_grads, grads
     )
     np.testing.assert_allclose(part_scored, scored, rtol=1e-5)
+
+
+@each_config
+def test_a_frozen_head_takes_one_computation_of_logits(config):
+    """Sums, and gradients of what trains, are those of all logits at once."""
+    config = dataclasses.replace(lora(rank=2, trunk=()).extend(config), scan_layers=True)
+    model = dataclasses.replace(model_of(config), z_loss=0.01, label_smoothing=0.1)
+    params, batch = random_params(config), random_batch(config)
+    trainable, frozen = split(params, ("/lora_0/",))
+    training = setup.for_gradients(model, trainable)
+    assert training.frozen_head and not setup.for_gradients(model, params).frozen_head
+
+    def of(model):
+        def loss(trainable):
+            return model.loss_fn(merge(trainable, frozen), batch, jax.random.key(1))
+
+        return jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+    (value, sums), grads = of(dataclasses.replace(model, logits_at_a_time=0))(trainable)
+    part = dataclasses.replace(training, logits_at_a_time=3)
+    (found, parts), part_grads = of(part)(trainable)
+    np.testing.assert_allclose(found, value, rtol=1e-6)
+    for name in sums:
+        np.testing.assert_allclose(parts[name], sums[name], rtol=1e-5, err_msg=name)
+    assert_trees_close(part_grads, grads, rtol=1e-4, atol=1e-5)
+    again = dataclasses.replace(part, frozen_head=False)
+    flops = [of_jaxpr(jax.make_jaxpr(of(m))(trainable)) for m in (part, again)]
+    rows, length = batch["decoder_target_tokens"].shape
+    padded = length + -length % 3
+    assert flops[1] - flops[0] == 2 * rows * padded * config.emb_dim * config.vocab_size
 
 
 def test_large_logits_are_split_by_themselves(monkeypatch):
