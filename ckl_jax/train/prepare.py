@@ -147,9 +147,20 @@ class Prepared:
     def batches(self, step: int) -> Iterator[Any]:
         """The batches of the steps after `step`, of this process's rows."""
         done = step - self.first_step
-        if hasattr(self.source, "save_position"):
-            return self.source.iterate(done, self.model_dir, step)
-        return self.source.iterate(done)
+        place = (self.model_dir, step) if hasattr(self.source, "save_position") else ()
+        return map(self._checked, self.source.iterate(done, *place))
+
+    def _checked(self, batch: Any) -> Any:
+        """The batch; `UserError` for ids without a row of the embedding, which would be NaN."""
+        rows = getattr(self.model.config, "vocab_size", None)
+        for name, ids in batch.items():
+            if rows and name.endswith("_tokens") and ids.size and ids.max() >= rows:
+                raise UserError(
+                    f"A row of the training text has the token {ids.max()}, and the model rows for "
+                    f"{rows} tokens: the text holds a special token that this model does not have, "
+                    "or is of another vocabulary; prepare it again without."
+                )
+        return batch
 
     def constants(self, frozen: Any, trainable: Any) -> Any:
         """Arguments that are the same at every step: the frozen leaves and the base model's.

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,6 +15,7 @@ from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
 from ckl_jax.optim import schedules
 from ckl_jax.parallel import mesh
+from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.step_evaluation import StepEvaluation
 from tests.tiny import ROOT, read_rows
 from tests.xla_flags import xla_flags
@@ -37,6 +39,15 @@ sys.meta_path.insert(0, Blocker())
 from ckl_jax.cli import t5x
 sys.exit(t5x.main(sys.argv[1:]))
 """
+
+
+def test_a_token_without_a_row_is_named_before_its_step():
+    config = SimpleNamespace(vocab_size=8)
+    run = SimpleNamespace(model=SimpleNamespace(config=config))
+    batch = {"decoder_input_tokens": np.array([[3, 7]]), "decoder_positions": np.array([[0, 9]])}
+    assert Prepared._checked(run, batch) is batch
+    with pytest.raises(UserError, match="has the token 8, and the model rows for 8 tokens"):
+        Prepared._checked(run, {**batch, "decoder_target_tokens": np.array([[7, 8]])})
 
 
 class _Compilations(logging.Handler):

@@ -379,7 +379,8 @@ def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
         except BaseException as e:  # see `tokenizing`
             if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
                 raise
-            raise UserError(f"{files[0]} cannot be read as a vocabulary: {e}.") from e
+            named = " with ".join(map(str, files))
+            raise UserError(f"{named} cannot be read as a vocabulary: {e}.") from e
 
 
 def _from_pair(vocab: Path, merges: Path) -> Any:
