@@ -57,7 +57,7 @@ class Registry:
                 return registry
             # Until an update has read its documents, nothing has come of the model.
             if any((folder / "sentences.npy").exists() for folder in registry._folders()):
-                moved = "" if os.path.isdir(began) else f" If it was moved, {_moved(path)}."
+                moved = f" If it was moved, {_moved(path)}." if _is_gone(began) else ""
                 raise UserError(
                     f"{root} holds updates of {began}, not of {model}: leave --model out, or give "
                     f"another --out.{moved}"
@@ -197,7 +197,7 @@ class Registry:
                 f"{self.root}: update {before}, from which the current one ({name}) began, has no "
                 "model any more (--keep, or removed by hand), so that there is no going back to it."
             )
-        if not before and not os.path.isdir(self.model):
+        if not before and _is_gone(self.model):
             raise UserError(
                 f"{self.root}: there is no folder {self.model}, the model that all began with; "
                 f"put it back, or {_moved(self.root / 'registry.json')}."
@@ -227,6 +227,10 @@ class Registry:
             {"name": folder.name, **read(folder, "update.json"), **read(folder, "verdict.json")}
             for folder in self.updates()
         ]
+
+
+def _is_gone(model: str) -> bool:
+    return os.path.isabs(model) and not os.path.isdir(model)  # else a name of the hub
 
 
 def _moved(path: Path) -> str:

@@ -51,3 +51,6 @@ def test_a_first_model_that_was_moved_is_named(tmp_path):
     with pytest.raises(UserError, match="give another --out.$"):
         Registry.open(tmp_path / "new", str(tmp_path / "here"))
     assert Registry(tmp_path / "new").roll_back() == str(model)
+    (tmp_path / "new" / "registry.json").write_text('{"format": 1, "model": "some/name"}')
+    (tmp_path / "new" / "current").write_text("0001")
+    assert Registry(tmp_path / "new").roll_back() == "some/name"
