@@ -276,9 +276,9 @@ def snapshots(
     fields = Fields(text=text_field, date=date_field, title=title_field, id=id_field)
     texts = read_place(documents, fields, versions=True)
     # Later dates of the same text may come to those that are there, other text may not.
-    named = ["--facts", *facts] if facts else []
+    named = ["--facts", *(Path(path).name for path in facts)] if facts else []
     named += ["--language", language] if language != "en" else []
-    command = " ".join(["ckl data snapshots --documents", documents, *named])
+    command = " ".join(["ckl data snapshots --documents", Path(documents).name, *named])
     with claimed_folder(out, command, overwrite), counting() as progress:
         more = {"language": language, "complete": complete, "replace": overwrite}
         manifest = write_snapshots(texts, stated, out, dates, **more, progress=progress)

@@ -182,6 +182,7 @@ def temporalwiki(
 
         if watch is None:
             return run()
+        job.check_options(settings)
         watching.watch(Path(settings.snapshots[0]), watch, run)
 
 

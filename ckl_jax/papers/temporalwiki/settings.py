@@ -138,6 +138,8 @@ class Updates(StudySettings):
             raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
         if self.proper_nouns and self.legacy:
             raise UserError("--proper-nouns needs diffsets made without --legacy.")
+        if self.changed_span_weight != 1 and self.legacy:
+            raise UserError("--changed-span-weight needs diffsets made without --legacy.")
 
     @property
     def share(self) -> float:

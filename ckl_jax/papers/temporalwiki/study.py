@@ -91,6 +91,8 @@ def run_study(
             untrained = {m: TOO_SHORT for m in updates.methods if (m, newest) in short}
             verdicts = promotion.compare_study(updates.root, condition, updates.methods, untrained)
             promotion.write_verdicts(verdicts, updates.root)
+        else:  # one of an earlier run is not of these models
+            (updates.root / promotion.VERDICT).unlink(missing_ok=True)
         study.done(write_report(updates.root))
         return verdicts
 
@@ -155,12 +157,20 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
       and parameter by name, of the methods that have it, with "drawn" and "model_config".
     """
     snapshots = _snapshots(updates)
+    if updates.snapshots:
+        dumps.check_series(snapshots)
+    settings = check_options(updates)
+    whole = any(of.task == "whole" for of in settings["drawn"].values())
+    Data(updates, snapshots).check_dumps(whole)
+    return snapshots, settings
+
+
+def check_options(updates: Updates) -> dict[str, Any]:
+    """Refuses what no snapshots would make right; returns the values as `check` does."""
     # Without snapshots: only the names of macros are needed.
     unbuilt = Data(updates, ())
     own = (*_macros(unbuilt, Model(updates.methods[0])), *extra_evaluations.OWN)
     studies.refuse_own(updates.bindings, own)
-    if updates.snapshots:
-        dumps.check_series(snapshots)
     for needed in (Extractor, sentence_splitter):  # of the extra `data`
         needed()
     if updates.beam is not None:
@@ -198,8 +208,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     _check_length(updates, settings)
     if updates.model:
         _vocabulary(updates, settings)  # refuses a model without one
-    Data(updates, snapshots).check_dumps(any(of.task == "whole" for of in drawn.values()))
-    return snapshots, settings
+    return settings
 
 
 def _check_length(updates: Updates, settings: Mapping[str, Any]) -> None:

@@ -137,7 +137,7 @@ def test_what_needs_no_model_says_nothing_of_perplexities(study, tmp_path, monke
 
 
 @pytest.mark.filterwarnings("ignore:.*Light tuning has 0")
-def test_what_is_about_text_alone_needs_no_facts(tmp_path, capsys):
+def test_what_is_about_text_alone_needs_no_facts(tmp_path, capsys, monkeypatch):
     pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
     rows = [
         {"id": f"p{i}", "date": date, "title": f"Page {i}", "text": f"Page {i}.\nIt is {age}.\n"}
@@ -148,6 +148,8 @@ def test_what_is_about_text_alone_needs_no_facts(tmp_path, capsys):
     snapshots = str(tmp_path / "snapshots")
     make = ["data", "snapshots", f"--documents={tmp_path}/pages.jsonl", f"--out={snapshots}"]
     assert ckl.main(make) == 0
+    monkeypatch.chdir(tmp_path)  # the same files by another path
+    assert ckl.main([*make[:2], "--documents=pages.jsonl", "--out=snapshots"]) == 0
     options = ["--snapshots", snapshots, f"--out={tmp_path}/out", "--size=tiny"]
     for name, code in (("table1", 0), ("figure5", 0), ("table2", 2)):
         assert ckl.main(["experiment", f"temporalwiki/{name}", *options]) == code

@@ -76,6 +76,20 @@ def test_a_dry_run_refuses_what_the_run_would(dumps, refused, wrong, complaint):
     assert re.search(complaint, refused("--dry-run", wrong, "--snapshots", *places))
 
 
+@pytest.mark.parametrize(
+    "wrong, complaint",
+    [
+        ("--methods=nope", "Unknown method 'nope'"),
+        ("--gin.NOPE=1", "NOPE"),
+        ("--architecture=bert", "bert"),
+    ],
+)
+def test_a_watch_ends_where_no_snapshots_would_help(tmp_path, capsys, wrong, complaint):
+    argv = ["temporalwiki", f"--snapshots={tmp_path}", "--watch=1", f"--out={tmp_path}/out", wrong]
+    assert ckl.main(argv) == 2
+    assert complaint in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
 def test_a_dry_run_refuses_a_folder_of_other_settings(tmp_path, capsys):
     (tmp_path / job.RECORD).write_text('{"seed": 0, "snapshots": []}')
     (tmp_path / "checkpoint_1").mkdir()
@@ -290,8 +304,9 @@ def test_options_of_dumps_reach_diffsets_and_probes(tmp_path, monkeypatch):
     ]:
         with pytest.raises(UserError, match=complaint):
             job.check(Updates(out=str(tmp_path), **wrong))
-    with pytest.raises(UserError, match="--proper-nouns needs diffsets made without"):
-        Updates(out=str(tmp_path), legacy=True, proper_nouns=5)
+    for wrong in (dict(proper_nouns=5), dict(changed_span_weight=3.0)):
+        with pytest.raises(UserError, match="needs diffsets made without --legacy"):
+            Updates(out=str(tmp_path), legacy=True, **wrong)
     Updates(out=str(tmp_path), unsorted=True, proper_nouns=5)  # in the order of ids, too
 
 

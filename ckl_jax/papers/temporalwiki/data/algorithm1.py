@@ -170,8 +170,8 @@ def legacy_diff(old: str, new: str) -> str:
         gap = new_lines[j + 1 : next_j]  # nothing, yet a piece, where a repeated line leads back
         if next_i == i + 1:
             pieces.append(". ".join(gap))
-        elif kept := _legacy_differ(old_lines[i + 1 : next_i], gap):
-            pieces.append(kept)
+        else:  # "" too, where sentences were only deleted
+            pieces.append(_legacy_differ(old_lines[i + 1 : next_i], gap))
     return ". ".join(pieces)
 
 

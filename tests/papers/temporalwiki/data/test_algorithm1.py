@@ -52,6 +52,8 @@ def plain_split(paragraph):
         ("A|B|C|D", "A|C|B|D", "C"),
         ("A a|One. Two. Three|B b", "A a|One. Three|B b", ""),
         ("A a||X||B b", "A a||X||Y||B b", ". X. . Y. "),
+        ("A a|One. Two.|B b|Three. Four.|C c", "A a|One.|B b|Three.|C c", ". "),
+        ("A a|One. Two.|B b|Three.|C c", "A a|One.|B b|Five.|C c", ". Five"),
     ],
 )
 def test_the_released_function(old, new, expected):
