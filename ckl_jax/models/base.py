@@ -222,13 +222,21 @@ class BaseTransformerModel(abc.ABC):
         size = self.logits_at_a_time
         if size is None:
             whole = 4 * rows * getattr(self.config, "vocab_size", 1)
-            frozen = _CACHED_BYTES if topology.platform() == "cpu" else _FROZEN_BYTES
-            room = frozen if self.frozen_head else _LOGITS_BYTES
+            room = self._room if self.frozen_head else _LOGITS_BYTES
             size = max(1, room * shards("batch") * shards("vocab") // whole)
         if not self.splits_logits or size == 0 or size >= length:
             return function(self.logits(params, batch, dropout_rng), targets)
         made = PerToken(function, targets, size, self.frozen_head)
         return self.logits(params, batch, dropout_rng, made)
+
+    @property
+    def _room(self) -> int:
+        """Bytes of a device's logits that are computed at once with a frozen head."""
+        if topology.platform() == "cpu":
+            return _CACHED_BYTES
+        # A table that is split over devices is gathered for each part: as often as without, where
+        # each part is computed twice.
+        return _FROZEN_BYTES if shards("embed") == 1 else _LOGITS_BYTES // 2
 
     def _losses(self, logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
