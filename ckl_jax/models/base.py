@@ -18,12 +18,10 @@ from ckl_jax.errors import UserError
 from ckl_jax.models import decoding
 from ckl_jax.models.layers import shards
 from ckl_jax.models.per_token import PerToken
-from ckl_jax.parallel import topology
 
 Batch = Mapping[str, jax.Array]
 _LOGITS_BYTES = 2**30  # of a device's logits that are computed at once
-# The same of a frozen head, for slopes too; on a CPU what its cache holds, about.
-_FROZEN_BYTES, _CACHED_BYTES = 2**28, 2**25
+_FROZEN_BYTES = 2**28  # the same of a frozen head, whose slopes are computed with them
 NORMALIZING_FACTORS = ("NUM_REAL_TARGET_TOKENS", "NUM_TOTAL_TARGET_TOKENS", "AVERAGE_PER_SEQUENCE")
 
 
@@ -222,21 +220,15 @@ class BaseTransformerModel(abc.ABC):
         size = self.logits_at_a_time
         if size is None:
             whole = 4 * rows * getattr(self.config, "vocab_size", 1)
-            room = self._room if self.frozen_head else _LOGITS_BYTES
+            # A table that is split over devices is gathered for each part: as often as without a
+            # frozen head, where each part is computed twice.
+            frozen = _FROZEN_BYTES if shards("embed") == 1 else _LOGITS_BYTES // 2
+            room = frozen if self.frozen_head else _LOGITS_BYTES
             size = max(1, room * shards("batch") * shards("vocab") // whole)
         if not self.splits_logits or size == 0 or size >= length:
             return function(self.logits(params, batch, dropout_rng), targets)
         made = PerToken(function, targets, size, self.frozen_head)
         return self.logits(params, batch, dropout_rng, made)
-
-    @property
-    def _room(self) -> int:
-        """Bytes of a device's logits that are computed at once with a frozen head."""
-        if topology.platform() == "cpu":
-            return _CACHED_BYTES
-        # A table that is split over devices is gathered for each part: as often as without, where
-        # each part is computed twice.
-        return _FROZEN_BYTES if shards("embed") == 1 else _LOGITS_BYTES // 2
 
     def _losses(self, logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
