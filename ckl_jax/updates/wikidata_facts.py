@@ -15,12 +15,11 @@ from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.relational import ANSWER, SUBJECT
 from ckl_jax.data.facts.templates import PREVIOUS, built_in
-from ckl_jax.data.facts.wikidata_json import UNKNOWN, Entity, FactRules, Statement, read_entities
+from ckl_jax.data.facts.wikidata_json import UNKNOWN, Entity, Statement, read_entities, read_names
 from ckl_jax.errors import UserError
 
 ENDINGS = (".json", ".json.gz", ".json.bz2")
 _MOST = 100_000  # questions, which bounds the memory; the same ones in each run
-_RULES = FactRules(aliases=True)
 
 
 class History(NamedTuple):
@@ -46,7 +45,7 @@ def read(path: Path) -> list[History]:
     """
     clozes = {n: t.cloze for n, t in built_in().items() if not n.endswith(PREVIOUS)}
     found = heapq.nsmallest(_MOST, _asked(path, clozes), key=lambda f: hash64(*f[:2]))
-    names = dict(_names(path, {s.item for _, _, line in found for s in line}))
+    names = dict(read_names(path, {s.item for _, _, line in found for s in line}))
     times = collections.Counter((subject, relation) for subject, relation, _ in found)
     histories = []
     for subject, relation, statements in found:
@@ -54,7 +53,8 @@ def read(path: Path) -> list[History]:
         # Of namesakes it cannot be told who is meant.
         if all(objects) and subject not in objects and times[subject, relation] == 1:
             cloze = clozes[relation].replace(SUBJECT, subject).replace(ANSWER, BLANK)
-            answers = [(_day(s.start), *names[s.item]) for s in statements]
+            named = [(s.start, *names[s.item]) for s in statements]
+            answers = [(_day(start), name, tuple(others)) for start, name, *others in named]
             histories.append(History(cloze.removesuffix(" .").rstrip(".") + ".", relation, answers))
     if not histories:
         raise UserError(
@@ -68,7 +68,7 @@ def read(path: Path) -> list[History]:
 def _asked(
     path: Path, relations: Collection[str]
 ) -> Iterator[tuple[str, str, Sequence[Statement]]]:
-    for entity in read_entities(path, _RULES):
+    for entity in read_entities(path):
         for relation in relations if entity.label else ():
             if line := _line(entity, relation):
                 yield entity.label, relation, line
@@ -90,9 +90,3 @@ def _line(entity: Entity, relation: str) -> Sequence[Statement]:
 def _day(date: str) -> str:
     """The first day of a date with 00 for unknown parts."""
     return date.replace("-00", "-01")
-
-
-def _names(path: Path, wanted: Collection[str]) -> Iterator[tuple[str, tuple[str, tuple]]]:
-    for entity in read_entities(path, _RULES):
-        if entity.id in wanted and entity.label:
-            yield entity.id, (entity.label, entity.aliases)

@@ -9,13 +9,14 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from tyro.conf import Fixed, Suppress
 
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.data.facts.offices import within
+from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
 from ckl_jax.files import BadJson, parse_json
 
@@ -23,6 +24,7 @@ Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
 START, END, INSTANCE_OF = "P580", "P582", "P31"
 UNKNOWN = "?"  # a date that is stated but not as a day, month or year of our era
+_ID = re.compile(rb'"id"\s*:\s*"(Q\d+)"')
 _TIME = re.compile(r"\+0*(\d{4,})-(0\d|1[0-2])-(\d\d)T")
 
 
@@ -190,6 +192,29 @@ def aliases_of(entity: dict[str, Any], language: str) -> Iterator[str]:
     groups = [aliases.get(name) or [] for name in (language, "mul")] if aliases else []
     names = (" ".join(alias["value"].split()) for group in groups for alias in group)
     yield from filter(None, dict.fromkeys(names))
+
+
+def read_names(
+    path: str | os.PathLike,
+    wanted: Collection[str],
+    language: str = "en",
+    progress: Progress = no_progress,
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields (item, its label and its aliases) of those items wanted that have a label.
+
+    Lines of other items are not parsed.
+    """
+    for i, line in enumerate(entity_lines(path)):
+        if i % 10_000 == 0:
+            progress(i, 0, "entities searched for names")
+        match = _ID.search(line[2])
+        if match and match[1].decode() in wanted:
+            with entity_errors(path, line):
+                entity = parse_json(line[2])
+                names = [label_of(entity, language), *aliases_of(entity, language)]
+                key = str(entity["id"])
+            if names[0]:
+                yield key, names
 
 
 def _title(sitelinks: dict[str, Any], site: str) -> str:

@@ -8,7 +8,6 @@ for the names of holders and offices; lines without either are not parsed.
 import csv
 import dataclasses
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -17,12 +16,12 @@ from ckl_jax.data.facts.wikidata_json import (
     END,
     START,
     UNKNOWN,
-    aliases_of,
     day_of,
     entity_errors,
     entity_lines,
     item_of,
     label_of,
+    read_names,
     stated_day,
 )
 from ckl_jax.data.process_pool import Progress, no_progress
@@ -40,7 +39,6 @@ ROLES = {
     "P1037": "director",
 }
 _OFFICE, _INSTANCE = "P39", "P31"
-_ID = re.compile(rb'"id"\s*:\s*"(Q\d+)"')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +72,7 @@ def read_offices(
         raise UserError(f"{unknown[0]} is not an office; there are {', '.join(ROLES)}.")
     statements = list(_statements(path, properties, set(kinds), language, progress))
     wanted = {item for s in statements for item in (s.holder, s.office) if item}
-    names = dict(_names(path, wanted, language, progress))
+    names = dict(read_names(path, wanted, language, progress))
     terms = [_term(s, names) for s in statements if s.holder in names]
     if not terms:
         raise UserError(
@@ -129,21 +127,6 @@ def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]
     if (holder := item_of(claim.get("mainsnak") or {})) and (start or end):
         office = item_of((qualifiers.get(_OFFICE) or [{}])[0])
         yield _Statement(place, prop, holder, office, start, end)
-
-
-def _names(path, wanted: set[str], language: str, progress) -> Iterator[tuple[str, list[str]]]:
-    """Yields (item, its label and aliases) of the items wanted."""
-    for i, line in enumerate(entity_lines(path)):
-        if i % 10_000 == 0:
-            progress(i, 0, "entities searched for names")
-        match = _ID.search(line[2])
-        if match and match[1].decode() in wanted:
-            with entity_errors(path, line):
-                entity = parse_json(line[2])
-                names = [label_of(entity, language), *aliases_of(entity, language)]
-                key = str(entity["id"])
-            if names[0]:
-                yield key, names
 
 
 def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:
