@@ -435,10 +435,7 @@ class _Run:
         overlap = self._overlap(made)
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
         tags = ", ".join(f"{n} {tag}" for tag, n in counts.items())
-        self._say(
-            f"Questions: {tags}; {overlap['exact']} stand word by word in the training text, and "
-            f"{records.nearly(overlap)} nearly (more than 0.8 of their runs of three words)."
-        )
+        self._say(f"Questions: {tags}. {records.described(overlap)}")
         files.write_json(self.folder / "overlap.json", overlap)
 
     def _since(self, counts: Mapping[str, Any]) -> str:
@@ -453,11 +450,17 @@ class _Run:
     def _overlap(self, probed: list[items.Item]) -> dict[str, Any]:
         probes = [ProbeItem(id=i.id, input=i.cloze(BLANK), answers=(i.answer,)) for i in probed]
         if not probes:
-            return {"items": 0, "exact": 0, "near": []}
-        trained = (self.folder / f"{name}.jsonl" for name in ("new", "replay"))
-        texts = (document.text for file in trained for document in new_text.read(file))
-        overlap = measure({"items": probes}, {"trained": texts})["items"]["trained"]
-        return {"items": overlap.items, "exact": overlap.exact, "near": overlap.near}
+            return {"items": 0, "exact": 0, "near": [], "earlier": 0}
+        trained = [self.folder / f"{name}.jsonl" for name in ("new", "replay")]
+        before = [f for folder in self.learned if (f := folder / "new.jsonl").exists()]
+        corpora = {
+            name: (document.text for path in paths for document in new_text.read(path))
+            for name, paths in {"trained": trained, "earlier": before}.items()
+        }
+        found = measure({"items": probes}, corpora)["items"]
+        overlap, earlier = found["trained"], found["earlier"].exact
+        measured = {"items": overlap.items, "exact": overlap.exact, "near": overlap.near}
+        return measured | {"earlier": earlier}
 
     # --- models
 

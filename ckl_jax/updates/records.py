@@ -51,9 +51,17 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     return record
 
 
-def nearly(overlap: dict[str, Any]) -> int:
-    """How many questions stand nearly, but not word by word, in the training text."""
-    return max(0, sum(overlap["near"][-1:]) - overlap["exact"])
+def described(overlap: dict[str, Any]) -> str:
+    """How many questions of an `overlap.json` stand in the training text, as a sentence."""
+    exact, nearly = overlap["exact"], max(0, sum(overlap["near"][-1:]) - overlap["exact"])
+    said = (
+        f"{exact:,} of {overlap['items']:,} questions stand in the training text word by word, "
+        f"with their answers, and {nearly:,} nearly (more than 0.8 of their runs of three words in "
+        "one text)"
+    )
+    if earlier := overlap.get("earlier"):  # older files have none
+        said += f"; {earlier:,} stand word by word in what earlier updates trained on"
+    return said + "."
 
 
 def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:

@@ -177,7 +177,16 @@ class Registry:
     @property
     def current_model(self) -> str:
         name = self.current
-        return str(self.root / "updates" / name / "model") if name else self.model
+        return str(self.root / "updates" / name / "model") if name else self._first_model()
+
+    def _first_model(self) -> str:
+        """The model that all began with; raises `UserError` where it is not there any more."""
+        if _is_gone(self.model):
+            raise UserError(
+                f"{self.root}: there is no folder {self.model}, the model that all began with; "
+                f"put it back, or {_moved(self.root / 'registry.json')}."
+            )
+        return self.model
 
     def point_to(self, name: str | None) -> None:
         path = self.root / "current"
@@ -197,11 +206,8 @@ class Registry:
                 f"{self.root}: update {before}, from which the current one ({name}) began, has no "
                 "model any more (--keep, or removed by hand), so that there is no going back to it."
             )
-        if not before and _is_gone(self.model):
-            raise UserError(
-                f"{self.root}: there is no folder {self.model}, the model that all began with; "
-                f"put it back, or {_moved(self.root / 'registry.json')}."
-            )
+        if not before:
+            self._first_model()
         self.point_to(before)
         self.shipped(self.root / "updates" / name)  # one that was stopped there does not go on
         return self.current_model
@@ -209,10 +215,13 @@ class Registry:
     def clean(self, keep: int) -> None:
         """Removes scratch files, and models except the last `keep` ones and what is in use.
 
-        With a `keep` of 2 or more, what a rollback goes back to stays too.
+        With a `keep` of 2 or more, what a rollback goes back to stays too. A PEFT folder that
+        stays is loaded over the model that its update began with, so that one stays as well.
         """
         finished = self.updates()
         in_use = {folder.name for folder in self.learned()[-min(keep, 2) :]} | {self.current}
+        stay = [f for f in finished if f in finished[-keep:] or f.name in in_use]
+        in_use |= {self._base(folder) for folder in stay if (folder / "adapter").is_dir()}
         for folder in finished:
             for name in _REMOVABLE:
                 shutil.rmtree(folder / name, ignore_errors=True)

@@ -12,7 +12,7 @@ from ckl_jax.analysis.ledger import BY_INTEREST, MEANING, STATES
 from ckl_jax.analysis.sections import Cell, Section, write_page
 from ckl_jax.updates import scores
 from ckl_jax.updates.items import TAGS
-from ckl_jax.updates.records import nearly, read, read_rows
+from ckl_jax.updates.records import described, read, read_rows
 from ckl_jax.updates.registry import Registry
 
 _FACTS = ("question and answer", "before", "after", "state", "kind", "date", "stated in the text")
@@ -34,7 +34,7 @@ def write_report(
       registry: that the update is in.
     """
     counts = read(folder, "documents.json")
-    overlap = read(folder, "overlap.json")
+    recited = described(read(folder, "overlap.json"))
     record = read(folder, "update.json")
     estimates = verdict["scores"]
     lead = [
@@ -66,17 +66,12 @@ def write_report(
         f"Condition: {verdict['condition']}. It must hold of the whole interval.",
         "A fact is answered right when the model ranks its answer first of up to ten.",
     ]
-    note = (
-        f"{overlap['exact']:,} of {overlap['items']:,} questions stand in the training text word "
-        f"by word, with their answers, and {nearly(overlap):,} nearly: more than 0.8 of their runs "
-        "of three words in one text."
-    )
     errors = ["Of lm-evaluation-harness, with 1.96 standard errors."] * ("tasks" in verdict)
     of_tasks = ["task", "metric", "before", "after", "items"]
     of_scores = ["score", "value", "95 % interval", "n", "what it is"]
     sections = [
         Section("Scores", of_scores, scored, notes, anchor="scores", kind="plain"),
-        Section("Facts by kind", ["kind", *STATES], kinds, [MEANING, note], anchor="kinds"),
+        Section("Facts by kind", ["kind", *STATES], kinds, [MEANING, recited], anchor="kinds"),
         Section("General tasks", of_tasks, tasks, errors, anchor="tasks"),
         _facts(rows),
     ]

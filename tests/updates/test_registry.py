@@ -30,6 +30,14 @@ def test_what_a_rollback_goes_back_to_stays(keep, left, tmp_path):
     assert [p.parent.name for p in sorted(tmp_path.glob("updates/*/model"))] == left
 
 
+def test_the_base_of_an_adapter_stays(tmp_path):
+    fill(tmp_path, {"0001": None, "0002": "0001", "0003": "0002"})
+    (tmp_path / "updates" / "0003" / "adapter").mkdir()
+    (tmp_path / "current").write_text("0003\n")
+    Registry(tmp_path).clean(1)
+    assert [p.parent.name for p in sorted(tmp_path.glob("updates/*/model"))] == ["0002", "0003"]
+
+
 def test_a_registry_is_begun_by_one_file(tmp_path, monkeypatch):
     """A kill between two would leave a folder that is refused for ever."""
     monkeypatch.setattr(registry.files, "write_json", Mock(side_effect=KeyboardInterrupt))
@@ -47,6 +55,10 @@ def test_a_first_model_that_was_moved_is_named(tmp_path):
         with pytest.raises(UserError, match="write where it is now as 'model' into .*registry.jso"):
             given(Registry(tmp_path / "new"))
     assert Registry(tmp_path / "new").current == "0001"
+    (tmp_path / "new" / "current").unlink()
+    with pytest.raises(UserError, match="write where it is now as 'model' into .*registry.jso"):
+        str(Registry(tmp_path / "new").current_model)
+    (tmp_path / "new" / "current").write_text("0001")
     model.mkdir()
     with pytest.raises(UserError, match="give another --out.$"):
         Registry.open(tmp_path / "new", str(tmp_path / "here"))
