@@ -79,6 +79,8 @@ class Update:
         checks.require_int(_SHORTEST, **{"--length": self.length})
         for name in ("epochs", "batch_size", "harness_limit"):
             checks.require_int(1, **{f"--{name.replace('_', '-')}": getattr(self, name)})
+        if not self.harness and (self.harness_tasks is not None or self.harness_limit is not None):
+            raise UserError("--harness-tasks and --harness-limit need --harness with tasks to run.")
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
             raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0.")
         # By the default one a trial of few items has too few.

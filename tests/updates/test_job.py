@@ -545,6 +545,7 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--length=1"], "--length is 1"),
         (["--model=LLAMA", "--watch=0", "--dry-run"], "--watch is 0"),
         (["--model=LLAMA", "--length=257"], "--length 257 is more than the 256 positions"),
+        (["--model=LLAMA", "--harness-tasks=tasks"], "need --harness with tasks to run"),
         (["--model=LLAMA", "--learning-rate=-1"], "--learning-rate is -1.0; give a number above"),
         (["--model=LLAMA", "--epochs=0"], "--epochs"),
         (["--model=BARE"], "holds neither model.safetensors nor"),
