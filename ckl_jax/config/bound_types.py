@@ -104,9 +104,8 @@ def _parameters(target: Any) -> typing.Mapping[str, inspect.Parameter]:
 
 def _target(binding: gin_scan.Binding, scan: gin_scan.Scan) -> Any:
     """The function or class that a selector means; None if it is not known."""
-    source = binding.where.rpartition(", line ")[0]
     first, *rest = binding.selector.split(".")
-    value = sys.modules.get(scan.imports.get(source, {}).get(first, ""))
+    value = sys.modules.get(scan.imports.get(binding.file, {}).get(first, ""))
     for part in rest:
         value = getattr(value, part, None)
     if value is None:  # on the command line, which imports nothing

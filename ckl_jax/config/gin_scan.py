@@ -22,21 +22,24 @@ COMMAND_LINE = "the command line"
 _A_MODEL = {True: "t5x/examples/t5/t5_1_1/small.gin", False: "models/t5_1_1_small.gin"}  # for T5X
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Macro:
     """`%NAME` in a value."""
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"%{self.name}"
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Reference:
     """`@scope/selector`, or if it is called `@scope/selector()`, in a value."""
 
     selector: str
     is_called: bool
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"@{self.selector}{'()' if self.is_called else ''}"
 
 
@@ -62,6 +65,15 @@ class Binding:
     def name(self) -> str:
         scoped = f"{self.scope}/{self.selector}" if self.scope else self.selector
         return f"{scoped}.{self.parameter}" if self.parameter else scoped
+
+    @property
+    def file(self) -> str:
+        """Where it stands; "" on the command line."""
+        return self.where.rpartition(", line ")[0]
+
+    @property
+    def is_bundled(self) -> bool:
+        return Path(self.file).is_relative_to(gin_files.BUNDLED)
 
 
 @dataclasses.dataclass
@@ -194,8 +206,7 @@ def warn_of_unused(result: Scan) -> None:
     """Warns of macros that a user's file sets in vain; bundled files do so for some methods."""
     used = {m.name for b in result.bindings for m in parts_of(b.value, Macro)}
     for b in result.bindings:
-        path = Path(b.where.rpartition(", line ")[0] or "config.gin")
-        ours = path.is_relative_to(gin_files.BUNDLED) or path.name in ("config.gin", "model.gin")
+        ours = b.is_bundled or Path(b.file).name in ("", "config.gin", "model.gin")
         if not (ours or b.parameter or b.name in used):
             hint = _instead(b.name, used, result)
             warnings.warn(f"{b.where}: no gin file uses the macro {b.name}.{hint}", stacklevel=2)

@@ -259,7 +259,8 @@ def changed_settings(training: Training) -> list[str]:
     now = settings_of(training)
     recorded = gin_config.read([str(training.folder / "config.gin")], trusted=("all",))
     then = {b.name: b.value for b in recorded.scan.bindings}
-    of_study = {statement.split("=")[0].strip() for statement in training.gin()[1]}
+    names, statements = training.gin()
+    of_study = {s.split("=")[0].strip() for s in {*statements} - {*own_macros(names[0])}}
     names = sorted((now.keys() | then.keys()) - of_study)
     modules = [
         path
@@ -315,6 +316,31 @@ def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> l
     """The macros of a training and the user's bindings as lines of a gin file."""
     macros = {"MODEL_DIR": "", **macros}
     return [*(f"{name} = {as_gin(value)!r}" for name, value in macros.items()), *bindings]
+
+
+def own_macros(method_file: str, but: Collection[str] = ()) -> list[str]:
+    """What the user's gin file of a method sets, as statements that hold over later gin files.
+
+    A study puts the files of its data, of a size or of an imported model after that of the method,
+    whose includes would undo them.
+
+    Args:
+      but: macros that are left out; MODEL_DIR is, too.
+
+    Returns:
+      `NAME = value` of the macros set outside the bundled files, where a value needs no import.
+    """
+    from ckl_jax.config import gin_files, gin_scan  # slow
+
+    folders = gin_files.search_folders((), [method_file])
+    scan = gin_scan.scan([gin_files.find(method_file, folders)], (), folders)
+    own = (b for b in scan.macros().values() if not b.is_bundled)
+    return [
+        f"{b.name} = {b.value!r}"
+        for b in own
+        if b.name not in {"MODEL_DIR", *but}
+        and not any(gin_scan.parts_of(b.value, gin_scan.Reference))
+    ]
 
 
 def gin_values(

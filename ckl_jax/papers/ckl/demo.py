@@ -143,11 +143,12 @@ def _trainings(demo: Demo) -> list[Training]:
 def training(demo: Demo, name: str) -> Training:
     """The training of the Initial model, or of a method."""
     files, macros = _gin_files(demo, name), _macros(demo, name)
-    own = LENGTHS if demo.model else ()
+    bindings = LENGTHS if demo.model else ()
     if demo.size == "tiny":
-        own += _TINY + (_TINY_INITIAL if name == INITIAL else ())
+        bindings += _TINY + (_TINY_INITIAL if name == INITIAL else ())
+    own = studies.own_macros(name, macros) if methods.is_own(name) else ()
     folder = methods.folder(name)
-    return Training.of(folder, demo.root / folder, files, macros, [*own, *demo.bindings])
+    return Training.of(folder, demo.root / folder, files, macros, [*own, *bindings, *demo.bindings])
 
 
 def _gin_files(demo: Demo, name: str) -> list[str]:

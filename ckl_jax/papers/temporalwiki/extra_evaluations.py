@@ -28,6 +28,7 @@ TUNED_CLASSES = ("unchanged", "changed")
 _BATCH = "LIGHT_TUNE_BATCH"
 OWN = ("LIGHT_TUNE_FACTS", "LIGHT_TUNE_NAME")  # set for each tuning
 _OF_MADE = {"CACHE_DIRS": (), "VOCABULARY_PATH": ""}  # of what is made by then
+_OF_STUDY = ("RANDOM_SEED", "FACT_PROBES")
 _OF_MODEL = re.compile(r"(?!configs\.)\w+\.\w+Config\.")  # bindings of a model's configuration
 
 
@@ -39,19 +40,24 @@ def check(updates: Updates) -> None:
     _wanted_batch(updates)
     if bindings:
         macros = {**_OF_MADE, "MODEL_DIR": updates.root / TUNING}
-        statements = studies.gin_statements(macros, _bindings(updates))
+        statements = studies.gin_statements(macros, _bindings(updates, results.INITIAL))
         studies.check_settings([*updates.gin_files(results.INITIAL), TUNING], statements)
 
 
-def _bindings(updates: Updates) -> list[str]:
+def _bindings(updates: Updates, method: str) -> list[str]:
+    from ckl_jax.config import gin_files, gin_scan  # slow
+
+    tuning = gin_scan.scan_alone(gin_files.find(TUNING, [gin_files.BUNDLED])).macros()
+    own = studies.own_macros(updates.gin_files(method)[0], {*tuning, *_OF_MADE, *_OF_STUDY})
     # The paper's rate hardly moves so small a model.
     small = [] if updates.model else ["LIGHT_TUNE_RATE = 1e-3", f"{_BATCH} = 8"]
-    return [*filter(_OF_MODEL.match, updates.training_bindings), *small, *updates.tuning_bindings]
+    of_model = filter(_OF_MODEL.match, updates.training_bindings)
+    return [*own, *of_model, *small, *updates.tuning_bindings]
 
 
 def _wanted_batch(updates: Updates) -> int:
     names = [*updates.gin_files(results.INITIAL), TUNING]
-    return studies.gin_values(names, _OF_MADE, _bindings(updates))[_BATCH]
+    return studies.gin_values(names, _OF_MADE, _bindings(updates, results.INITIAL))[_BATCH]
 
 
 def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
@@ -134,7 +140,7 @@ def _tunings(
                 updates.model_dir(model) / results.LIGHT_TUNED / name,
                 [*updates.gin_files(model.method), TUNING],
                 _macros(data, model) | macros,
-                [*_bindings(updates), fitting],
+                [*_bindings(updates, model.method), fitting],
             )
 
 
@@ -169,12 +175,13 @@ def _evaluation(
     """A `t5x eval` of a model, which leaves its rows in a folder of that name."""
     updates = data.updates
     start = {"CHECKPOINT_PATH": updates.model_dir(model), "INITIAL_CHECKPOINT_PATH": None}
+    macros = _macros(data, model) | start | macros
     return Training.of(
         name,
         out,
         [*updates.gin_files(model.method), "temporalwiki_eval.gin"],
-        _macros(data, model) | start | macros,
-        updates.training_bindings,
+        macros,
+        updates.bindings_of(model.method, macros),
         job="eval",
         # An evaluation writes no summary; its rows say that it is done.
         marker=f"{rows}/rows_*.jsonl",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from ckl_jax.papers.temporalwiki.data.probe_filters import (
     MAX_SUBJECT_FRACTION,
 )
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval
-from ckl_jax.train.studies import Experiments, StudySettings, gin_values
+from ckl_jax.train.studies import Experiments, StudySettings, gin_values, own_macros
 from ckl_jax.world.facts import World
 from ckl_jax.world.timeline import make_world
 
@@ -156,6 +157,11 @@ class Updates(StudySettings):
     def vocabulary(self) -> Path:
         """The file of the vocabulary of a new model."""
         return self.root / "data" / "vocabulary.model"
+
+    def bindings_of(self, method: str, macros: Collection[str]) -> list[str]:
+        """The bindings of a method's trainings: what the user's file of it sets, but for macros
+        that the study sets, and then those of the command."""
+        return [*own_macros(self.gin_files(method)[0], macros), *self.training_bindings]
 
     @property
     def training_bindings(self) -> list[str]:

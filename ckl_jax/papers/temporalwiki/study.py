@@ -185,16 +185,17 @@ def check_options(updates: Updates) -> dict[str, Any]:
         raise UserError(f"{updates.model} has no model.gin; make it with `ckl import-hf`.")
     from ckl_jax.config import gin_scan  # slow, and needed from here on only
 
-    bindings = updates.training_bindings
     settings: dict[str, Any] = {}
     drawn = {}
     for method in (INITIAL, *updates.methods):
         macros = _macros(unbuilt, Model(method))
-        mine = studies.gin_values(_known(updates, method), macros, bindings)
+        names = _known(updates, method)
+        bindings = updates.bindings_of(method, macros)
+        mine = studies.gin_values(names, macros, bindings)
         if bindings:
             macros = {"MODEL_DIR": updates.root / method, **macros}
             statements = studies.gin_statements(macros, bindings)
-            studies.check_settings(updates.gin_files(method), statements)
+            studies.check_settings(names, statements)
         reviewed = mine["MIX_RATIO"] if _REVIEWS in mine else 0.0
         drawn[method] = Drawn(mine["MIXTURE_OR_TASK_NAME"], mine["BATCH_SIZE"], reviewed)
         # The first method that has a setting decides; rows are the same for all.
@@ -340,12 +341,13 @@ def models(data: Data, drawn: Mapping[str, Drawn]) -> list[Model]:
 def training(data: Data, model: Model) -> Training:
     """The training of a model, which waits for that of its base model."""
     updates, waits = data.updates, model.base is not None and model.base.interval is not None
+    macros = _macros(data, model)
     return Training.of(
         model.name,
         updates.model_dir(model),
         updates.gin_files(model.method),
-        _macros(data, model),
-        updates.training_bindings,
+        macros,
+        updates.bindings_of(model.method, macros),
         after=(model.base.name,) if waits else (),
     )
 

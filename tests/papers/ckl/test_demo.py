@@ -126,8 +126,11 @@ def test_a_run_of_a_gin_file_that_has_changed_is_refused(tmp_path, monkeypatch):
     (training.folder / "summary.json").write_text("{}")
     methods.check_own(demo.methods, [training])
     own.write_text("include 'ckl_vanilla.gin'\nLEARNING_RATE = 0.5\n")
-    with pytest.raises(UserError, match="out/mine was trained with another LEARNING_RATE"):
-        methods.check_own(demo.methods, [training])
+    for now in (training, job.training(demo, "ckl_mine.gin")):
+        with pytest.raises(UserError, match="out/mine was trained with another LEARNING_RATE"):
+            methods.check_own(demo.methods, [now])
+    legacy = job.training(dataclasses.replace(demo, world="legacy"), "ckl_mine.gin")
+    assert studies.settings_of(legacy)["LEARNING_RATE"] == 0.5  # data/legacy.gin has its own
     own.write_text("include 'ckl_vanilla.gin'\n")
     (tmp_path / "mine_now.py").write_text("RATE = 1\n")
     importlib.import_module("mine_now")

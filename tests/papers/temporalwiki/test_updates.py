@@ -21,9 +21,9 @@ from ckl_jax.papers.temporalwiki import extra_evaluations, study_data
 from ckl_jax.papers.temporalwiki import study as job
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.data import snapshots
-from ckl_jax.papers.temporalwiki.settings import METHODS, Updates
+from ckl_jax.papers.temporalwiki.settings import METHODS, Model, Updates
 from ckl_jax.papers.temporalwiki.study_data import Data
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train import studies, subprocess_runs
 from tests import llama_tokenizer
 from tests.convert.test_hugging_face_gpt2 import train_tokenizer
 from tests.helpers import TINY_GPT2, random_params
@@ -110,7 +110,7 @@ def test_a_new_model_is_of_any_decoder(tmp_path):
     assert updates.training_bindings[-1] == bound
     assert updates.options == {"architecture": "gemma", "size": "tiny"}
     shape = updates.training_bindings
-    assert extra_evaluations._bindings(updates)[: len(shape)] == shape
+    assert extra_evaluations._bindings(updates, "lora")[: len(shape)] == shape
 
 
 def test_a_method_may_be_a_bundled_one_at_another_rate(tmp_path, monkeypatch):
@@ -120,6 +120,27 @@ def test_a_method_may_be_a_bundled_one_at_another_rate(tmp_path, monkeypatch):
     updates = Updates(size="tiny", methods=("lora", "lora_faster"), out="out")
     _, settings = job.check(updates)
     assert settings["drawn"]["lora_faster"] == settings["drawn"]["lora"]
+
+
+@pytest.mark.parametrize("given", [{"size": "tiny"}, {"model": "gpt2"}])
+def test_what_the_file_of_a_method_sets_holds_over_data_sizes_and_model(
+    given, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2" / "model.gin").write_text("")
+    own = "LEARNING_RATE = %ANOTHER\nANOTHER = 1e-2\nEPOCHS = 7\nBATCH_SIZE = 2\nCLIP_NORM = 2.0"
+    own += "\nK3_TAPS = (0, 1)\nRANDOM_SEED = 5\nMODEL_DIR = 'x'\n"
+    path = tmp_path / "temporalwiki_mine.gin"
+    path.write_text(f"include 'temporalwiki_k_adapter_k3.gin'\n{own}")
+    updates = Updates(methods=("mine",), out="out", bindings=("CLIP_NORM = 5.0",), **given)
+    values = studies.settings_of(job.training(Data(updates, ()), Model("mine")))
+    assert [values[name] for name in ("ANOTHER", "EPOCHS", "BATCH_SIZE")] == [1e-2, 7, 2]
+    assert str(values["LEARNING_RATE"]) == "%ANOTHER" and values["K3_TAPS"] == (0, 1)
+    assert (values["CLIP_NORM"], values["RANDOM_SEED"]) == (5.0, 0)  # the command's, the study's
+    assert values["MODEL_DIR"].endswith("mine")
+    tuning = extra_evaluations._bindings(updates, "mine")  # which has rate and batch of its own
+    assert {b for b in tuning if "LIGHT_TUNE" not in b} == {"ANOTHER = 0.01", "K3_TAPS = (0, 1)"}
 
 
 @pytest.mark.parametrize("package", ["mwparserfromhell.parser", "sentencex"])
