@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from ckl_jax import checks
 from ckl_jax.methods.method import Method, embedding
 from ckl_jax.models.layers import Dense, DenseFactory, param, scaled
+from ckl_jax.models.products import linear
 from ckl_jax.trees.paths import flatten, unflatten
 
 _MAGNITUDE = "lora_magnitude"
@@ -26,10 +27,11 @@ _MAX_RANK = 2**16  # no kernel is so wide
 
 
 class LowRank(nn.Module):
-    """`x A B`: A [in, R] starts normal with deviation 0.02, B [R, out] at zero."""
+    """`scale x A B`: A [in, R] starts normal with deviation 0.02, B [R, out] at zero."""
 
     features: int
     rank: int
+    scale: float
     kernel_axes: tuple[str, str]
     dtype: Any
 
@@ -48,8 +50,9 @@ class LowRank(nn.Module):
             (self.rank, self.features),
             ("lora_rank", self.kernel_axes[1]),
         )
-        # (x A) B, [..., R] in between: cheaper than forming A B [in, out].
-        return jnp.dot(jnp.dot(x.astype(self.dtype), a.astype(self.dtype)), b.astype(self.dtype))
+        # (x A) B, [..., R] in between: cheaper than forming A B [in, out], and to scale.
+        low = linear(x.astype(self.dtype), a.astype(self.dtype))
+        return linear(jnp.asarray(self.scale, self.dtype) * low, b.astype(self.dtype))
 
 
 class LoraDense(Dense):
@@ -70,10 +73,8 @@ class LoraDense(Dense):
         y = super().product(x)
         for i in range(self.entries):
             # Entries of earlier updates add up: W x + s B_0 A_0 x + s B_1 A_1 x.
-            low_rank = LowRank(
-                self.features, self.rank, self.kernel_axes, self.dtype, name=f"lora_{i}"
-            )
-            y = y + jnp.asarray(self.scale, y.dtype) * low_rank(x)
+            sizes = self.features, self.rank, self.scale
+            y = y + LowRank(*sizes, self.kernel_axes, self.dtype, name=f"lora_{i}")(x)
         if not self.dora:
             return y
         magnitude = param(_MAGNITUDE, nn.initializers.ones, (self.features,), self.kernel_axes[1:])

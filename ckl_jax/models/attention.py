@@ -190,13 +190,11 @@ def _products(
         query, key = query.astype(jnp.float32), key.astype(jnp.float32)
     batch, length, heads, _ = query.shape
     groups = key.shape[2]
-    # [B, N, T, S]
-    if groups == heads:
-        logits = scores(query, key)
-    else:
-        grouped = query.reshape(batch, length, groups, heads // groups, -1)
-        logits = jnp.einsum("btkgh,bskh->bkgts", grouped, key)
-        logits = logits.reshape(batch, heads, length, -1)
+    # The heads of a group are further queries of its key, so that the products have the order of
+    # [B, N, T, S] and nothing of that size is transposed.
+    query = query.reshape(batch, length, groups, heads // groups, -1)
+    query = jnp.moveaxis(query, 3, 1).reshape(batch, -1, groups, query.shape[-1])
+    logits = scores(query, key).reshape(batch, heads, length, -1)
     if softcap is not None:
         logits = softcap * jnp.tanh(logits / softcap)
     if biases:
@@ -208,9 +206,8 @@ def _products(
     # [B, N, T], in float32: a bfloat16 sum of many terms would stop growing.
     total = jnp.sum(weights, axis=-1, dtype=jnp.float32)
     weights = weights.astype(dtype)
-    if groups == heads:
-        y = jnp.einsum("bnts,bsnh->btnh", weights, value)
-    else:
-        weights = weights.reshape(batch, groups, heads // groups, length, -1)
-        y = jnp.einsum("bkgts,bskh->btkgh", weights, value).reshape(batch, length, heads, -1)
+    weights = weights.reshape(batch, groups, heads // groups * length, -1)
+    y = jnp.einsum("bnts,bsnh->btnh", weights, value)
+    y = y.reshape(batch, heads // groups, length, groups, -1)
+    y = jnp.moveaxis(y, 1, 3).reshape(batch, length, heads, -1)
     return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)
