@@ -44,7 +44,7 @@ def register(architecture: Architecture) -> None:
         if shared and other not in again:
             raise UserError(
                 f"The architectures {other.name} and {architecture.name} both claim {shared[0]!r}; "
-                "give one of them another, such as a configuration class of its own."
+                "give one of them a model_type and a configuration class of its own."
             )
     for other in again:
         del _registered[other.config]

@@ -278,6 +278,9 @@ def snapshots(
     # Later dates of the same text may come to those that are there, other text may not.
     named = ["--facts", *(Path(path).name for path in facts)] if facts else []
     named += ["--language", language] if language != "en" else []
+    named += ["--complete"] if complete else []
+    for name, field in dataclasses.asdict(fields).items():
+        named += [f"--{name}-field", field] if field != getattr(Fields(), name) else []
     command = " ".join(["ckl data snapshots --documents", Path(documents).name, *named])
     with claimed_folder(out, command, overwrite), counting() as progress:
         more = {"language": language, "complete": complete, "replace": overwrite}

@@ -44,7 +44,7 @@ def demo(settings: Flat[Demo]) -> dict[str, Any]:
 def experiment(name: _Name, settings: Flat[Running], *, dry_run: bool = False) -> dict[str, Any]:
     """Run a table or figure of a paper, and print our numbers beside the paper's.
 
-    Each paper has its own options, which `ckl experiment NAME --help` lists; these are CKL's.
+    Each paper has its own options, which `ckl experiment NAME --help` lists; without NAME, CKL's.
 
     Args:
       name: Such as ckl/table3; "list" lists all.

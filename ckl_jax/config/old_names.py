@@ -10,6 +10,7 @@ _GAP = "papers.mind_the_gap"
 # Modules below `ckl_jax.` that gin files import, and where they are now.
 MODULES = {
     "data.byte_level": "data.text.byte_level",
+    "data.masked_vocabulary": "data.text.masked_vocabulary",
     "data.vocabularies": "data.text.vocabularies",
     "jobs.asking": f"{_GAP}.office_holder_qa",
     "jobs.configs": "train.configs",

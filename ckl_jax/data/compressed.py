@@ -71,7 +71,7 @@ def read_blocks(
 
 
 def _by_threads(path, threads: int, alone: Iterator[bytes]) -> Iterator[bytes]:
-    """Decodes the blocks of a bzip2 file at once; what they fail at, one decoder repeats.
+    """Decodes the blocks of a bzip2 file at once; where that fails, one decoder starts again.
 
     Args:
       threads: as many blocks, of 900 kB, are in memory.

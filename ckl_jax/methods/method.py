@@ -85,8 +85,11 @@ class Method:
         with its clip; or None.
       mixture: review of earlier data by epoch, or None.
       loss: `(model with the method, base model) -> LossFn`, or None for the model's own. The sums
-        are those of `BaseTransformerModel.loss_fn`. The second argument of a `LossFn` is the
-        parameters of the base model as they were before the first step, without gradient.
+        are those of `BaseTransformerModel.loss_fn`. The loss is a sum over the tokens of a
+        micro-batch, which is divided by the `denominator` of all of them: multiply a penalty on
+        parameters by `sums["denominator"]`, or it counts once per micro-batch. The second argument
+        of a `LossFn` is the parameters of the base model as they were before the first step,
+        without gradient.
       init_params: `({path: array}, paths) -> {path: array}`: values for those of `paths` that
         depend on restored parameters. `paths` are the leaves that no checkpoint has; the others of
         them keep their initialisers. Traced under `jax.jit`.

@@ -142,7 +142,7 @@ class Evaluations:
         both = sorted(scores.keys() & values.keys())
         if both or split in ["train", *(f"inference_eval/{probe}" for probe in self.probes)]:
             what = "/".join([split, *both[:1]])
-            raise UserError(f"An evaluation gives {what}, which there is; let it use another name.")
+            raise UserError(f"An evaluation returns {what}, a name that is taken; rename it.")
         scores |= values
 
 

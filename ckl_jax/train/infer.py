@@ -260,14 +260,14 @@ class _Output:
           total: inputs.
         """
         starts = range(0, total, self.settings["chunk"])
-        if jax.process_index() == 0:
-            files.write_json(self._chunks / "settings.json", self.settings)
         for start in starts:
             # Chunks are written atomically: one that exists is whole.
             if not self._chunk(start).exists():
                 # On every process, for they compute together.
                 rows = list(lines(start))
                 if jax.process_index() == 0:
+                    # Not before there are rows: what is refused until then leaves nothing.
+                    files.write_json(self._chunks / "settings.json", self.settings)
                     files.write_jsonl(self._chunk(start), rows)
         if jax.process_index() == 0:
             self._merge(starts)

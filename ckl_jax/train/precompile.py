@@ -226,7 +226,7 @@ def format_report(report: dict[str, Any]) -> str:
 
 def _human(value: float | None, unit: str) -> str:
     if value is None:
-        return "not told"
+        return "unknown"
     if unit == "seconds":
         return f"{value:.1f}"
     if unit == "count":

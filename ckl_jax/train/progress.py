@@ -18,7 +18,7 @@ from ckl_jax.files import os_errors
 PLAIN_PERIOD_SECONDS = 10.0
 EVALUATING = "evaluating "  # how lines of `evaluating` begin
 _QUIET_SECONDS = 30.0  # without news, after which a count is hidden: what runs now has its own bar
-_MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the longer of the two
+_MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # the speed is a mean over the longer of the two
 
 
 class ProgressBar:
@@ -120,7 +120,7 @@ class ProgressBar:
             self._tell(self._line())
 
     def count(self, done: int, total: int, what: str) -> None:
-        """Reports that `done` of `total` (0: unknown) are complete, of what may change."""
+        """Reports that `done` of `total` (0: unknown) are complete; `what` may change."""
         is_new = done < self.step or total != self.total
         self.step, self.total, self.description = done, total, what
         self._last_update = self._clock()

@@ -155,7 +155,7 @@ def _restored(
 def _is_finished(run: Prepared, step: int) -> bool:
     """Whether a run of this length, or one that ends early, wrote its summary, the last file.
 
-    A longer run that is not at its end is finished too, for one that ends before `step`.
+    A run that ends before `step` is finished too: a longer one in its folder has gone past its end.
     """
     if step > run.last_step:
         return True

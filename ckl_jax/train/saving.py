@@ -30,7 +30,7 @@ from ckl_jax.train.telemetry import Telemetry, say
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
-_STEPS_TO_ASK = 20  # that several processes agree in whether a checkpoint is overdue
+_STEPS_TO_ASK = 20  # after so many, several processes agree on whether a checkpoint is overdue
 
 
 class Saver:
@@ -210,7 +210,7 @@ def describe(
 
 
 def _base(path: str | None) -> dict[str, str | None]:
-    """What a run started from: its path, and what tells it apart where that is gone."""
+    """What a run started from: its path, and a digest that knows it when the path is gone."""
     digest = None
     if path and not is_remote(path):
         with contextlib.suppress(UserError, OSError):  # gone since, which is no matter by now

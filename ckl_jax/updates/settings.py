@@ -32,7 +32,7 @@ class Update:
       title_field: Name of the field with the title.
       method: How to train: a bundled file methods/METHOD.gin, such as lora, vanilla, mix_review.
       epochs: Passes over the new text; by default 4, of much text 1.
-      batch_size: Rows of a step; by default by the text.
+      batch_size: Rows of a step; by default chosen by the length of the text.
       length: Tokens of a row; by default 512 or the model's positions.
       learning_rate: Peak; by default by the model's size and the method.
       max_items: Maximum number of questions of each kind (new, changed, kept).

@@ -46,6 +46,8 @@ def test_a_text_of_before_says_the_same_in_todays_names():
         "t5.T5Config.emb_dim = 32",
     ]
     assert old_names.translate(new) == new
+    line = "from ckl_jax.data import masked_vocabulary\n"  # of an imported BERT
+    assert old_names.translate(line) == line.replace("data", "data.text")
 
 
 def test_such_a_file_is_read_and_bound(tmp_path):

@@ -5,6 +5,7 @@ import inspect
 import json
 import shutil
 import types
+from unittest.mock import Mock
 
 import jax
 import pytest
@@ -254,6 +255,14 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(infer_job, "identity", lambda model, params: {"parameters": "others"})
     assert infer(trained, tmp_path / "cut", **settings, **chunks) == 2
     assert "other settings" in capsys.readouterr().err
+
+
+def test_what_is_refused_before_the_first_rows_leaves_nothing(tmp_path):
+    """Else the command with the right lengths would be refused for its other settings."""
+    output = infer_job._Output(tmp_path / "in.jsonl", {"chunk": 8})
+    with pytest.raises(UserError, match="too long"):
+        output.run(Mock(side_effect=UserError("too long")), 8)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_is_another_one_where_text_is_cut_otherwise(tiny):

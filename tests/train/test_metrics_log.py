@@ -304,7 +304,7 @@ def test_rows_get_the_context_and_scores_may_be_numbers_of_any_kind():
     assert found == scores
     for other in ({"a": {"y": 0.0}}, {"inference_eval/p": {"em": 0.0}}, {"train": {"loss": 0.0}}):
         twice = [make_probe, *(lambda *_, s=s: lambda *_: s for s in (scores, other))]
-        with pytest.raises(UserError, match="gives (a/y|inference_eval/p|train), which there is"):
+        with pytest.raises(UserError, match="returns (a/y|inference_eval/p|train), a name that"):
             Evaluations(twice, None, None)(5, {"run": "r", "epoch": 1, "step": 3}, last=True)
     for returned, said in ((None, "returned None"), ({"a": 1}, "returned {"), ([5], "Row 1 of an")):
         make = record(lambda *_, r=returned: lambda *_: r, has_rows=True, names=("p",))

@@ -230,7 +230,7 @@ def read_probe(
 def _checked(item: Any, probe: Probe, said: str) -> ProbeItem:
     """An item of any reader, of its probe and with its blank as `BLANK`."""
     if not isinstance(item, ProbeItem):
-        raise UserError(f"{said}: the reader of {probe.name!r} gave {item!r}, and no ProbeItem.")
+        raise UserError(f"{said}: the reader of {probe.name!r} yielded {item!r}, not a ProbeItem.")
     where = f"{said}, item {item.id!r}"
     for field in ("id", "input", "relation", "question", "date"):
         if not isinstance(getattr(item, field), str):

@@ -108,8 +108,8 @@ class KiltEvaluator:
         self.config, self.model = config, model
         if model.task_features != ("inputs", "targets"):
             raise UserError(
-                "KILT is put to encoder-decoders here, and a "
-                f"{type(model.config).__name__} is none; set PROBES to None."
+                f"KILT needs an encoder-decoder, and a {type(model.config).__name__} is not one; "
+                "set PROBES to None."
             )
         if any(probe.metric == "rouge_l" for probe in config.records.values()):
             metrics.rouge_l("a", "a")  # says what is missing before anything is decoded

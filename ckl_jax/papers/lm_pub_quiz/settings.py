@@ -46,7 +46,7 @@ class Scoring:
       conditional_score: Score from the start of the answer on.
       target: What a T5 is scored on.
       pll_metric: Tokens hidden from a BERT together with the scored one.
-      dtype: Of activations.
+      dtype: Type of activations.
       batch_size: Rows of the model at once.
       bindings: Gin bindings over the run's, such as DATA_DIR="'elsewhere'".
       trusted: Modules of yours that the run's gin file may import; all is any.

@@ -219,7 +219,7 @@ def test_a_probe_of_a_strangers_own_is_read_as_its_record_says(tmp_path):
     "items, message",
     [
         ([], "m.csv is empty"),
-        ([{"id": "1"}], "gave {'id': '1'}, and no ProbeItem"),
+        ([{"id": "1"}], "yielded {'id': '1'}, not a ProbeItem"),
         ([ITEM, ITEM], "m.csv: the item 1 occurs twice"),
         ([dataclasses.replace(ITEM, answers=(" ",))], "item '1': it has no answer"),
         ([dataclasses.replace(ITEM, answers="Brel")], "item '1': its answers must be a list"),

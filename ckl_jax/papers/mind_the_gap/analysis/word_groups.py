@@ -77,8 +77,8 @@ class Topics:
     ) -> "Topics":
         """Learns topics from (a sample of) the training documents, never from test documents.
 
-        Words of fewer than five documents, or of more than half, and English stop words do not
-        count, and of the others the 20,000 most frequent do.
+        Left out are English stop words and words in fewer than five documents or in more than half.
+        Of the others, the 20,000 most frequent count.
 
         Args:
           topics: K.

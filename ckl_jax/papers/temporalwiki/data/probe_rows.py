@@ -144,8 +144,11 @@ def is_gone(record: dict[str, Any]) -> bool:
 
 
 def page_key(job: Job, number: int, title: str) -> str:
-    """The key of pages: the id with a page map, the title with sitelinks."""
-    return str(number) if job.page_map else title
+    """The key of pages: the id with a page map, the title with sitelinks.
+
+    MediaWiki writes `_` and a space for one character of a title, and so do sitelinks.
+    """
+    return str(number) if job.page_map else title.replace("_", " ")
 
 
 def candidates(

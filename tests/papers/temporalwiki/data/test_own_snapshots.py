@@ -132,6 +132,9 @@ def test_complete_dates_drop_what_they_lack(inputs):
     assert snapshots(inputs, "--complete") == 0
     titles = {page.title for page in read_pages(dumps(inputs, NEW)[0])}
     assert titles == {"Norland", "Notes (a)", "Notes (b)"}
+    for other in ((), ("--complete", "--title-field=key"), ("--complete", "--id-field=title")):
+        assert snapshots(inputs, "--dates=2022-01-01", *other) == 2
+    assert snapshots(inputs, "--complete", "--dates=2022-01-01") == 0
 
 
 def test_facts_have_begun_and_know_their_end(inputs):
@@ -151,7 +154,10 @@ def test_facts_have_begun_and_know_their_end(inputs):
     assert known[NEW] == {"Norland": [(*before[:2], "2020-06-01"), after], "Sorland": [queen]}
 
 
-def test_diffset_and_probes(inputs):
+@pytest.mark.parametrize("name", ["Norland", "__nor_land"])
+def test_diffset_and_probes(inputs, name):
+    for path in (inputs / "documents.jsonl", inputs / "facts.jsonl"):
+        path.write_text(path.read_text().replace("Norland", name))
     assert snapshots(inputs) == 0
     (old, old_facts), (new, new_facts) = dumps(inputs, OLD), dumps(inputs, NEW)
     diff, out = inputs / "diff", inputs / "probes"
@@ -159,13 +165,13 @@ def test_diffset_and_probes(inputs):
     assert main(["data", "diffsets", *made.split()]) == 0
     found = read_documents(diff / read_json(diff / "manifest.json")["documents"])
     documents = {document.title: document.text for document in found}
-    assert documents["Norland"] == "Its king is Erik Blue."
+    assert documents[name] == "Its king is Erik Blue."
     assert documents["Notes (a)"] == BRACES  # plain text: nothing in it is markup
     assert "Sorland" not in documents
     made = f"--old={old_facts} --new={new_facts} --diffset={diff} --wikipedia={new} --out={out}"
     assert main(["data", "probes", *made.split(), "--unchanged-fraction=1", "--workers=1"]) == 0
     found = {p.stem.rpartition("_")[2]: rows(p) for p in out.glob("*.csv")}
-    assert found["updated"] == [["Norland", "king", "Erik Blue", "Olaf Grey"]]
+    assert found["updated"] == [[name, "king", "Erik Blue", "Olaf Grey"]]
     assert found["unchanged"] == [["Sorland", "king", "Ada Green"]]
 
 
