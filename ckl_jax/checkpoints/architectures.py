@@ -127,8 +127,8 @@ def names(having: str) -> str:
 
 
 _REGISTER = (
-    "Another architecture registers itself when its module is imported, as `ckl import-hf` does "
-    "with that of --trust-imports."
+    "To add another one, write a module that registers it, and name it with --trust-imports "
+    "(docs/architecture.md)."
 )
 
 
