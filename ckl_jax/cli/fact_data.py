@@ -306,8 +306,8 @@ def questions(
     seed: int = 0,
     addresses: str | None = None,
     year: str = "",
-    tokenizer: Literal["", "moses", "none"] = "",
-    form: Literal["", "templama", "streamingqa", "realtimeqa"] = "",
+    tokenizer: Literal["moses", "none"] | None = None,
+    form: Literal["templama", "streamingqa", "realtimeqa"] | None = None,
     dated: bool = False,
     overwrite: Overwrite = False,
 ) -> dict[str, Any]:
