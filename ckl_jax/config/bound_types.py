@@ -45,13 +45,13 @@ def check(scan: gin_scan.Scan) -> None:
       UserError: with the place of the value and what to give.
     """
     macros = scan.macros()
+    values = {name: macro.value for name, macro in macros.items()}
     for binding in {b.name: b for b in scan.bindings if b.parameter}.values():
         setter = binding
         while isinstance(setter.value, gin_scan.Macro) and setter.value.name in macros:
             setter = macros[setter.value.name]
-        try:
-            value = _literal(setter.value, macros)
-        except KeyError:
+        value = gin_scan.resolved(setter.value, values)
+        if any(gin_scan.parts_of(value, gin_scan.Reference | gin_scan.Macro)):
             continue
         hint = _hint(binding, scan)
         if hint is None or _fits(hint, value):
@@ -63,24 +63,6 @@ def check(scan: gin_scan.Scan) -> None:
         words = " or ".join(dict.fromkeys(_alternatives(hint, value, example)))
         whose = "" if setter is binding else f", for {binding.name}"
         raise UserError(f"{setter.name} is {shown}; give {words} ({setter.where}{whose}).")
-
-
-def _literal(value: Any, macros: dict[str, gin_scan.Binding]) -> Any:
-    """The value with macros replaced by theirs.
-
-    Raises:
-      KeyError: it refers to a function or to a macro that is not set.
-    """
-    match value:
-        case gin_scan.Reference():
-            raise KeyError(value.selector)
-        case gin_scan.Macro():
-            return _literal(macros[value.name].value, macros)
-        case dict():
-            return {_literal(k, macros): _literal(v, macros) for k, v in value.items()}
-        case list() | tuple():
-            return type(value)(_literal(item, macros) for item in value)
-    return value
 
 
 def _hint(binding: gin_scan.Binding, scan: gin_scan.Scan) -> Any:

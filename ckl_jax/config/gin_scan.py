@@ -241,6 +241,18 @@ def parts_of(value: Any, kind: type) -> Iterator[Any]:
             yield from parts_of(item, kind)
 
 
+def resolved(value: Any, macros: Mapping[str, Any]) -> Any:
+    """A value with the values of macros in their place, as far as they are known."""
+    match value:
+        case Macro() if value.name in macros:
+            return resolved(macros[value.name], macros)
+        case dict():
+            return {resolved(k, macros): resolved(v, macros) for k, v in value.items()}
+        case list() | tuple():
+            return type(value)(resolved(item, macros) for item in value)
+    return value
+
+
 def scan_alone(path: Path) -> Scan:
     """Parses one file without its includes."""
     result = Scan()

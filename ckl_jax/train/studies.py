@@ -348,10 +348,15 @@ def gin_values(
 ) -> dict[str, Any]:
     """{name: value} of the macros and parameters that gin files, macros and bindings set.
 
+    Values are those that hold in the end: macros in them are replaced by theirs.
+
     Raises:
       UserError: a file is missing, or a binding binds nothing.
     """
-    return _values(gin_files, gin_statements(macros, bindings))
+    from ckl_jax.config import gin_scan  # slow
+
+    values = _values(gin_files, gin_statements(macros, bindings))
+    return {name: gin_scan.resolved(value, values) for name, value in values.items()}
 
 
 def _values(gin_files: Sequence[str], statements: Sequence[str]) -> dict[str, Any]:

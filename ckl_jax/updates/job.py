@@ -53,8 +53,9 @@ Progress = Callable[[int, int, str], None]
 
 
 # Settings that an update must go on with once its text is read, and those of its training.
-_READING = ("documents", "since", "facts", "seed", "base")
-_TRAINING = ("method", "epochs", "batch_size", "length", "learning_rate")
+_FIELDS = ("text_field", "date_field", "title_field")
+_READING = ("documents", *_FIELDS, "since", "facts", "max_items", "seed", "base")
+_TRAINING = ("method", "epochs", "batch_size", "length", "learning_rate", "bindings")
 # Where things are and what follows a verdict; all else decides what becomes of an update.
 _ASIDE = ("out", "documents", "model", "on_ship", "keep")
 
@@ -408,7 +409,9 @@ class _Run:
         """Makes the items, and the training text without them."""
         limit, seed = self.settings.max_items, self.settings.seed
         counts = records.read(self.folder, "documents.json")
-        own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)
+        # What is told late, of days before the last update's, is no news.
+        last = max(d["last_date"] for d in (*map(self._counts, self.learned[-1:]), counts))
+        own = facts_file.items(self.facts, self._since(counts), last, limit, seed)
         if self.facts:
             self._say(
                 f"{len(own):,} of {len(self.facts):,} questions of --facts are used; the others "
@@ -438,13 +441,16 @@ class _Run:
         self._say(f"Questions: {tags}. {records.described(overlap)}")
         files.write_json(self.folder / "overlap.json", overlap)
 
+    def _counts(self, folder: Path) -> dict[str, Any]:
+        return records.read(folder, "documents.json")
+
     def _since(self, counts: Mapping[str, Any]) -> str:
         """The first day from which an answer counts as new."""
         if self.settings.since:
             return self.settings.since
         if not self.learned:
             return counts["first_date"]
-        last = records.read(self.learned[-1], "documents.json")["last_date"]
+        last = self._counts(self.learned[-1])["last_date"]
         return (datetime.date.fromisoformat(last) + datetime.timedelta(days=1)).isoformat()
 
     def _overlap(self, probed: list[items.Item]) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def by_date(read: Callable[[], Iterable[Document]], folder: Path) -> Iterator[Do
             size, part = 0, part + 1
         part_of[date] = part
         size += sizes[date]
-    rows = ((part_of[d.date], dataclasses.astuple(d)) for d in read())
+    # A day that came since the first reading is for the next update.
+    rows = ((part_of[d.date], dataclasses.astuple(d)) for d in read() if d.date in part_of)
     write_rows(rows, folder, part + 1)
     days = collections.Counter(part_of.values())
     for i in range(part + 1):

@@ -215,20 +215,19 @@ class Registry:
     def clean(self, keep: int) -> None:
         """Removes scratch files, and models except the last `keep` ones and what is in use.
 
-        With a `keep` of 2 or more, what a rollback goes back to stays too. A PEFT folder that
-        stays is loaded over the model that its update began with, so that one stays as well.
+        With a `keep` of 2 or more, what a rollback goes back to stays too. The adapter of one that
+        stays is loaded over the model that its update began with, so this model stays as well.
         """
         finished = self.updates()
         in_use = {folder.name for folder in self.learned()[-min(keep, 2) :]} | {self.current}
         stay = [f for f in finished if f in finished[-keep:] or f.name in in_use]
-        in_use |= {self._base(folder) for folder in stay if (folder / "adapter").is_dir()}
+        bases = {self._base(folder) for folder in stay if (folder / "adapter").is_dir()}
         for folder in finished:
-            for name in _REMOVABLE:
+            gone = () if folder in stay else ("adapter",)
+            if folder not in stay and folder.name not in bases:
+                gone += ("model",)
+            for name in (*_REMOVABLE, *gone):
                 shutil.rmtree(folder / name, ignore_errors=True)
-        for folder in finished[: max(0, len(finished) - keep)]:
-            if folder.name not in in_use:
-                for name in ("model", "adapter"):
-                    shutil.rmtree(folder / name, ignore_errors=True)
 
     def history(self) -> list[dict[str, Any]]:
         """(name, record, verdict) of each finished update."""

@@ -1,11 +1,11 @@
 """The settings of `ckl update`."""
 
 import dataclasses
-import datetime
 import math
 import shlex
 
 from ckl_jax import checks
+from ckl_jax.data.facts.dated_facts import check_day
 from ckl_jax.data.text.document_files import Fields
 from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings, Facts, SomeNames
@@ -93,10 +93,7 @@ class Update:
         if empty:
             raise UserError("--on-ship is empty; give a command, or leave it out.")
         if self.since:
-            try:
-                datetime.date.fromisoformat(self.since)
-            except ValueError as e:
-                raise UserError(f"--since {self.since!r} is not a day YYYY-MM-DD.") from e
+            check_day(self.since, "--since")
 
     @property
     def unreachable(self) -> str:

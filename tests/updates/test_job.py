@@ -39,6 +39,7 @@ def save_llama(folder):
     rows = jnp.zeros((1, 4), jnp.int32)
     params = decoder.Transformer(config).init(jax.random.key(0), rows, rows)["params"]
     save_hf(folder, params, config)
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
     return folder
 
 
@@ -131,6 +132,8 @@ def test_what_ships_was_trained(done, llama):
     _, after = load_hf(done / "updates" / "0001" / "model")
     changed = jax.tree.map(lambda a, b: bool(np.any(a != b)), before, after)
     assert any(jax.tree.leaves(changed))
+    model = done / "updates" / "0001" / "model"
+    assert (model / "chat_template.jinja").read_text() == "{{ messages }}"
 
 
 def test_the_ledger_agrees_with_scores_of_whole_sentences(done):
@@ -245,8 +248,9 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
                 lambda *_: None,
             )
     trained = (out / "updates" / "0001" / "train" / "summary.json").read_bytes()
-    assert update(out, texts / "first.jsonl", "--method=vanilla") == 2
-    assert "was begun with --method 'lora'" in capsys.readouterr().err
+    for other, begun in (("method=ewc", "method 'lora'"), ("text-field=body", "text-field 'text'")):
+        assert update(out, texts / "first.jsonl", f"--{other}") == 2
+        assert f"was begun with --{begun}" in capsys.readouterr().err
     ship = ("--ship-if=new <= 1", "--on-ship=touch")
     for method in ("point_to", "clean"):  # killed again, after the verdict
         with monkeypatch.context() as patch:
@@ -540,7 +544,7 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--method=k_adapter_k2"], "k_adapter_k2 trains a side network"),
         (["--model=LLAMA", "--ship-if=newest > 1"], "names 'newest'"),
         (["--model=LLAMA", "--ship-if=new > 7"], "can never hold: new > 7, but new is 0 to 1;"),
-        (["--model=LLAMA", "--since=May"], "--since 'May' is not a day"),
+        (["--model=LLAMA", "--since=20260101"], "--since is '20260101'; give a day as YYYY-MM-DD"),
         (["--model=CUT"], "model.safetensors"),
         (["--model=LLAMA", "--length=1"], "--length is 1"),
         (["--model=LLAMA", "--watch=0", "--dry-run"], "--watch is 0"),

@@ -90,6 +90,12 @@ def test_documents_come_by_date_in_whatever_order_they_are(tmp_path, monkeypatch
         assert len(parts) == (0 if i == 2 else 2)
 
 
+def test_a_day_that_comes_between_two_readings_waits_for_the_next_update(tmp_path):
+    first = [document("b", "Later.", "2025-02-01"), document("a", "Sooner.", "2025-01-01")]
+    readings = iter([first, [*first, document("c", "Just in.", "2025-03-01")]])
+    assert list(by_date(lambda: next(readings), tmp_path)) == first[::-1]
+
+
 def test_many_sentences_are_merged(monkeypatch):
     monkeypatch.setattr(new_text, "_BUFFER", 1000)
     known = Sentences()

@@ -31,11 +31,13 @@ def test_what_a_rollback_goes_back_to_stays(keep, left, tmp_path):
 
 
 def test_the_base_of_an_adapter_stays(tmp_path):
-    fill(tmp_path, {"0001": None, "0002": "0001", "0003": "0002"})
-    (tmp_path / "updates" / "0003" / "adapter").mkdir()
-    (tmp_path / "current").write_text("0003\n")
-    Registry(tmp_path).clean(1)
-    assert [p.parent.name for p in sorted(tmp_path.glob("updates/*/model"))] == ["0002", "0003"]
+    fill(tmp_path, {"0001": None, "0002": "0001", "0003": "0002", "0004": "0003"})
+    for current in ("0003", "0004"):
+        (tmp_path / "updates" / current / "adapter").mkdir()
+        (tmp_path / "current").write_text(f"{current}\n")
+        Registry(tmp_path).clean(1)
+    left = sorted(f"{p.parent.name} {p.name}" for p in tmp_path.glob("updates/*/[am]*"))
+    assert left == ["0003 model", "0004 adapter", "0004 model"]
 
 
 def test_a_registry_is_begun_by_one_file(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ Wikidata at some dates (docs/real_facts.md), DyKnow's answers with their dates, 
 as `ckl data offices` writes them, a CSV.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -295,7 +296,8 @@ def _in_order(begin: str, end: str, where: str) -> None:
 
 def check_day(text: str, flag: str) -> str:
     """Returns a date of the form YYYY-MM-DD; raises `UserError` if it is none."""
-    try:
-        return datetime.date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise UserError(f"{flag} is {text!r}; give a day as YYYY-MM-DD.") from None
+    with contextlib.suppress(ValueError):
+        # Python reads 20260101 too, which is compared as text with days.
+        if datetime.date.fromisoformat(text).isoformat() == text:
+            return text
+    raise UserError(f"{flag} is {text!r}; give a day as YYYY-MM-DD.")

@@ -71,6 +71,7 @@ def run_study(
     snapshots, settings = check(updates)
     with studies.open_study(updates, RECORD, "study", **_recorded(updates, snapshots)) as study:
         data = Data(updates, _with_dumps(updates, snapshots, progress), progress)
+        _refuse_changed(data, settings["drawn"])
         study.step(f"Data: {labels.count(len(snapshots), 'snapshot')}")
         build(data, settings, needs_facts=until != TEXT and not condition)
         if until in (TEXT, DATA):
@@ -244,6 +245,20 @@ def _known(updates: Updates, method: str) -> list[str]:
     return names
 
 
+def _refuse_changed(data: Data, drawn: Mapping[str, Drawn]) -> None:
+    """Raises `UserError` for a gin file of the user's that has changed since it was trained by."""
+    for model in models(data, drawn):
+        if model.method in (INITIAL, *METHODS):
+            continue
+        planned = training(data, model)
+        if changed := studies.changed_settings(planned):
+            raise UserError(
+                f"{planned.folder} was trained with another {changed[0]} than temporalwiki_"
+                f"{model.method}.gin sets now; give the file another name, or remove the folders "
+                f"of {model.method} to train anew."
+            )
+
+
 def _snapshots(updates: Updates) -> list[Snapshot]:
     if updates.snapshots:
         record = updates.root / RECORD
@@ -386,6 +401,7 @@ def describe(updates: Updates, until: str = ALL) -> list[str]:
     snapshots, settings = check(updates)
     studies.check_record(updates, RECORD, "study", **_recorded(updates, snapshots))
     data = Data(updates, snapshots)
+    _refuse_changed(data, settings["drawn"])
     lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
     for interval in data.intervals:
         lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")

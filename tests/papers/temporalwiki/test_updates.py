@@ -134,11 +134,26 @@ def test_what_the_file_of_a_method_sets_holds_over_data_sizes_and_model(
     path = tmp_path / "temporalwiki_mine.gin"
     path.write_text(f"include 'temporalwiki_k_adapter_k3.gin'\n{own}")
     updates = Updates(methods=("mine",), out="out", bindings=("CLIP_NORM = 5.0",), **given)
-    values = studies.settings_of(job.training(Data(updates, ()), Model("mine")))
+    training = job.training(Data(updates, ()), Model("mine"))
+    values = studies.settings_of(training)
     assert [values[name] for name in ("ANOTHER", "EPOCHS", "BATCH_SIZE")] == [1e-2, 7, 2]
     assert str(values["LEARNING_RATE"]) == "%ANOTHER" and values["K3_TAPS"] == (0, 1)
     assert (values["CLIP_NORM"], values["RANDOM_SEED"]) == (5.0, 0)  # the command's, the study's
     assert values["MODEL_DIR"].endswith("mine")
+    macros = job._macros(Data(updates, ()), Model("mine"))
+    bindings = updates.bindings_of("mine", macros)
+    held = studies.gin_values(updates.gin_files("mine"), macros, bindings)
+    assert held["LEARNING_RATE"] == 1e-2
+    training.folder.mkdir(parents=True)
+    recorded = "\n".join([f"include '{name}'" for name in training.gin()[0]] + training.gin()[1])
+    (training.folder / "config.gin").write_text(recorded)
+    (training.folder / "summary.json").write_text("{}")
+    monkeypatch.setattr(job, "models", lambda data, drawn: [Model("mine")])
+    job._refuse_changed(Data(updates, ()), {})
+    path.write_text(path.read_text().replace("ANOTHER = 1e-2", "ANOTHER = 5e-3"))
+    with pytest.raises(UserError, match="trained with another ANOTHER than temporalwiki_mine.gin"):
+        job._refuse_changed(Data(updates, ()), {})
+    path.write_text(path.read_text().replace("ANOTHER = 5e-3", "ANOTHER = 1e-2"))
     tuning = extra_evaluations._bindings(updates, "mine")  # which has rate and batch of its own
     assert {b for b in tuning if "LIGHT_TUNE" not in b} == {"ANOTHER = 0.01", "K3_TAPS = (0, 1)"}
 

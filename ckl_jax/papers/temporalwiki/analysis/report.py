@@ -395,7 +395,7 @@ def examples_of(facts: Section) -> str:
 def _with_interval(x: Mapping[str, Any]) -> str:
     """A perplexity, with its interval where there are facts enough for one."""
     value, low, high = (rounded(x[end]) for end in ("value", "low", "high"))
-    return f"{value} ({low} to {high})" if x["low"] == x["low"] else value
+    return f"{value} ({low} to {high})" if x["low"] == x["low"] else str(value)
 
 
 def _perplexities(three: Rows, interval: str, when: str) -> str:

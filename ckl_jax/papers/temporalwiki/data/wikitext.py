@@ -91,6 +91,14 @@ _LEFT_TAG = re.compile(
     re.IGNORECASE,
 )
 
+_MEDIA = frozenset(
+    "jpg jpeg png gif svg tif tiff webp xcf pdf djvu mid mp3 wav flac ogg oga ogv opus webm".split()
+)
+# How wikis name "Media:", whose links are words of the text.
+_LINKED_MEDIA = frozenset(
+    "media medium média mèdia medio multimédia mídia medya médiá медиа медіа медия медиј μέσο "
+    "メディア 媒体 媒體 미디어 מדיה وسائط رسانه".split()
+)
 _ADDRESS = re.compile(r"\w://\w|\bwww\.\w")
 _UNCLOSED = 50  # more than these in a section are not a slip
 _PAIRED_TAG = re.compile(r"<(?i:(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z])")
@@ -362,9 +370,17 @@ def _skip(rest: Iterator, opening: type, closings: tuple[type, ...]) -> str:
 
 def _is_dropped(title: str, dropped: frozenset[str]) -> bool:
     """Whether a link is to a file, a category or another language's page."""
-    prefix, colon, _ = title.partition(":")
+    prefix, colon, name = title.partition(":")
     prefix = prefix.strip().replace("_", " ").lower()
-    return bool(colon) and (prefix in dropped or prefix in inline_templates.WIKI_LANGUAGES)
+    if not (prefix and colon):
+        return False
+    # A wiki's older names of files ("Bild:", "Imagen:") stand in no dump.
+    is_file = name.rpartition(".")[2].strip().lower() in _MEDIA
+    return (
+        (is_file and prefix not in _LINKED_MEDIA)
+        or prefix in dropped
+        or prefix in inline_templates.WIKI_LANGUAGES
+    )
 
 
 def sections(wikitext: str) -> Iterator[str]:

@@ -250,6 +250,8 @@ def test_the_lead_says_which_loss_is_sure():
     said = _perplexities([before, diff, full], "i", "June")
     assert "No gain on changed or unchanged facts is sure: the intervals overlap." in said
     assert said.endswith("That Diff is worse on unchanged facts is sure: these intervals do not.")
+    alone = [row(name, cell(300.0, math.nan, math.nan), None) for name in ("initial", "vanilla")]
+    assert "before any update 300" in _perplexities(alone, "i", "June")  # of one fact
 
 
 def test_a_class_of_one_fact_is_json(tmp_path):

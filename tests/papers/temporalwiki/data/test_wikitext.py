@@ -167,6 +167,8 @@ def test_links_to_files_go_by_the_names_of_the_wiki():
     site = SiteInfo(namespaces={"": 0, "Datei": 6, "Kategorie": 14})
     text = "[[Datei:a.jpg|mini|nein]][[Kategorie:X]][[Image:a.jpg]][[Haus:a]] ja"
     assert Extractor(site.dropped_links).paragraphs(text) == ["Haus:a ja"]
+    older = "[[Bild:A b.JPG|mini|nein]] [[:Bild:a.jpg|ein Bild]] in [[Akte: X]] ja"
+    assert Extractor(site.dropped_links).paragraphs(older) == ["ein Bild in Akte: X ja"]
 
 
 def test_links_to_other_languages_are_dropped_and_other_prefixes_are_not():
