@@ -409,9 +409,7 @@ class _Run:
         """Makes the items, and the training text without them."""
         limit, seed = self.settings.max_items, self.settings.seed
         counts = records.read(self.folder, "documents.json")
-        # What is told late, of days before the last update's, is no news.
-        last = max(d["last_date"] for d in (*map(self._counts, self.learned[-1:]), counts))
-        own = facts_file.items(self.facts, self._since(counts), last, limit, seed)
+        own = facts_file.items(self.facts, self._since(counts), self._until(counts), limit, seed)
         if self.facts:
             self._say(
                 f"{len(own):,} of {len(self.facts):,} questions of --facts are used; the others "
@@ -440,6 +438,10 @@ class _Run:
         tags = ", ".join(f"{n} {tag}" for tag, n in counts.items())
         self._say(f"Questions: {tags}. {records.described(overlap)}")
         files.write_json(self.folder / "overlap.json", overlap)
+
+    def _until(self, counts: Mapping[str, Any]) -> str:
+        """The last day of all text: what comes late, of earlier days, reverses no history."""
+        return max(d["last_date"] for d in (*map(self._counts, self.learned[-1:]), counts))
 
     def _counts(self, folder: Path) -> dict[str, Any]:
         return records.read(folder, "documents.json")

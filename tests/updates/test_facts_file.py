@@ -40,14 +40,6 @@ def test_dates_tell_what_is_new_changed_and_kept(tmp_path):
     }
 
 
-def test_a_text_that_comes_late_reverses_no_history(tmp_path):
-    """`since` follows the earlier text's last day, and the last day of all text is that day."""
-    questions = facts_file.read(write(tmp_path, ROWS))
-    found = facts_file.items(questions, "2025-01-01", "2024-12-31", 9)
-    assert {item.answer for item in found} >= {"Shigeru Ishiba", "Evika Silina"}
-    assert {item.tag for item in found} == {"kept"}
-
-
 def test_wrong_answers_are_of_the_same_relation_and_no_other_names(tmp_path):
     found = made(write(tmp_path, ROWS.replace("Evika Silina", "R. Abela")))
     for question, item in found.items():

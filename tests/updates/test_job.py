@@ -125,6 +125,9 @@ def test_answers_of_the_update_before_are_not_asked_for_again(done, monkeypatch)
     run = job._Run.__new__(job._Run)
     run.learned, run.folder = [first], second
     assert run._known_answers() == asked
+    last = records.read(first, "documents.json")["last_date"]
+    assert run._until({"last_date": "2001-01-01"}) == last  # of text that comes late
+    assert run._until({"last_date": "2099-01-01"}) == "2099-01-01"
 
 
 def test_what_ships_was_trained(done, llama):
