@@ -245,7 +245,7 @@ def test_a_records_gin_file_configures_its_classes(architecture):
 
 
 def test_what_nobody_registered_is_refused_with_what_is_known(tmp_path):
-    text = r"GPT-2 \(gpt2\), BERT \(bert, roberta, .*\), decoder \(.*opt\), .* can be imported\. An"
+    text = r"GPT-2 \(gpt2\), BERT \(bert, roberta, .*\), decoder \(.*opt\), .* can be imported\. To"
     with pytest.raises(UserError, match=text):
         architectures.of_model_type("quill")
     with pytest.raises(UserError, match=r"object is the .* T5 \(t5\.T5Config\), GPT-2"):
