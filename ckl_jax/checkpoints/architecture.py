@@ -36,6 +36,7 @@ RUN_FIELDS = (
 # What `transformers` loads a tokenizer from, where a folder has it, and the ids of its tokens.
 TOKENIZER_FILES = (
     "spiece.model",
+    "tokenizer.model",
     "tokenizer.json",
     "vocab.json",
     "merges.txt",

@@ -34,6 +34,7 @@ _MAX_NEW_ROWS = 1_000_000  # of an embedding: no vocabulary has more tokens
 
 # Of a config.json; an mT5 is a T5 here. Not its dtype: read in bfloat16, most of a small update of
 # what is written in float32 would be lost.
+_TEMPLATES = "additional_chat_templates"  # a folder of those with a name
 _KEPT = ("model_type", "architectures", "use_cache")
 
 
@@ -136,8 +137,14 @@ def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
     for file in existing:
         files.refuse_pipe(file)
         with files.os_errors(file, "read"):
-            files.write_file(folder / file.name, file.read_bytes())
+            place = folder / _TEMPLATES if file.parent.name == _TEMPLATES else folder
+            files.write_file(place / file.name, file.read_bytes())
     return [file.name for file in existing]
+
+
+def _tokenizer_files(folder: Path, more: Sequence[str]) -> list[Path]:
+    named = sorted((folder / _TEMPLATES).glob("*.jinja"))
+    return [*(folder / name for name in (*TOKENIZER_FILES, *more)), *named]
 
 
 def keep_vocabulary(folder: Path, out: str, config: Config, added: Sequence[str]) -> Path:
@@ -147,7 +154,7 @@ def keep_vocabulary(folder: Path, out: str, config: Config, added: Sequence[str]
     right where the folder was moved to.
     """
     files_of, place = architectures.of_config(config).vocabulary.of(folder), Path(out).absolute()
-    copy([folder / name for name in (*TOKENIZER_FILES, *files_of.more)], place)
+    copy(_tokenizer_files(folder, files_of.more), place)
     save_copy(files_of.open(place, added), out)
     return files_of.path(place)
 
@@ -350,8 +357,7 @@ def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]
                 "or with the right one."
             )
     place = beside if files_of.holds(beside) else Path(str(folder.parent))
-    names = (*TOKENIZER_FILES, *files_of.more)
-    return [place / name for name in names if os.path.lexists(place / name)]
+    return [path for path in _tokenizer_files(place, files_of.more) if os.path.lexists(path)]
 
 
 def adapter_scale(checkpoint: str, given: float | None) -> float:

@@ -190,11 +190,18 @@ def _products(
         query, key = query.astype(jnp.float32), key.astype(jnp.float32)
     batch, length, heads, _ = query.shape
     groups = key.shape[2]
-    # The heads of a group are further queries of its key, so that the products have the order of
-    # [B, N, T, S] and nothing of that size is transposed.
-    query = query.reshape(batch, length, groups, heads // groups, -1)
-    query = jnp.moveaxis(query, 3, 1).reshape(batch, -1, groups, query.shape[-1])
-    logits = scores(query, key).reshape(batch, heads, length, -1)
+    of_group = heads // groups
+    query = query.reshape(batch, length, groups, of_group, -1)
+    # On CPUs the heads of a group are further queries of its key, so that nothing of the size of
+    # [B, N, T, S] is transposed. Elsewhere XLA chooses the order, and axes that may be split over
+    # devices stay apart.
+    merges = of_group == 1 or platform() == "cpu"
+    if merges:
+        query = jnp.moveaxis(query, 3, 1).reshape(batch, -1, groups, query.shape[-1])
+        logits = scores(query, key)
+    else:
+        logits = jnp.einsum("btkgh,bskh->bkgts", query, key)
+    logits = logits.reshape(batch, heads, length, -1)
     if softcap is not None:
         logits = softcap * jnp.tanh(logits / softcap)
     if biases:
@@ -206,8 +213,12 @@ def _products(
     # [B, N, T], in float32: a bfloat16 sum of many terms would stop growing.
     total = jnp.sum(weights, axis=-1, dtype=jnp.float32)
     weights = weights.astype(dtype)
-    weights = weights.reshape(batch, groups, heads // groups * length, -1)
-    y = jnp.einsum("bnts,bsnh->btnh", weights, value)
-    y = y.reshape(batch, heads // groups, length, groups, -1)
-    y = jnp.moveaxis(y, 1, 3).reshape(batch, length, heads, -1)
+    if merges:
+        weights = weights.reshape(batch, groups, of_group * length, -1)
+        y = jnp.einsum("bnts,bsnh->btnh", weights, value)
+        y = jnp.moveaxis(y.reshape(batch, of_group, length, groups, -1), 1, 3)
+    else:
+        weights = weights.reshape(batch, groups, of_group, length, -1)
+        y = jnp.einsum("bkgts,bskh->btkgh", weights, value)
+    y = y.reshape(batch, length, heads, -1)
     return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)

@@ -50,12 +50,16 @@ _HELD_OUT = 20  # one document in so many is held back
 _FEW = 10  # with fewer documents none is
 _MIN_WORDS = 50
 Progress = Callable[[int, int, str], None]
-
-
-# Settings that an update must go on with once its text is read, and those of its training.
 _FIELDS = ("text_field", "date_field", "title_field")
-_READING = ("documents", *_FIELDS, "since", "facts", "max_items", "seed", "base")
+_READING = ("documents", *_FIELDS, "since", "facts", "questions", "max_items", "seed", "base")
 _TRAINING = ("method", "epochs", "batch_size", "length", "learning_rate", "bindings")
+# Files of an update, and the settings that it must go on with once they are there.
+_FIXED = {
+    "sentences.npy": _READING,
+    "before.json": ("harness", "harness_tasks", "harness_limit"),
+    "train/summary.json": _TRAINING,
+    "model/config.json": ("adapter",),
+}
 # Where things are and what follows a verdict; all else decides what becomes of an update.
 _ASIDE = ("out", "documents", "model", "on_ship", "keep")
 
@@ -180,13 +184,13 @@ class _Run:
         self._seconds: dict[str, float] = {}
 
     def _with_since(self, settings: Update) -> Update:
-        """The settings; without --since that of the last update, if its text is not learned."""
-        *_, last = None, *self.registry.updates()
-        if settings.since or last is None or last in self.learned:
+        """The settings; without --since that of updates after the last one that is learned."""
+        learned = self.learned[-1].name if self.learned else ""
+        later = (f for f in self.registry.updates() if f.name > learned)
+        given = [s for f in later if (s := records.read(f, "update.json").get("since"))]
+        if settings.since or not given:
             return settings
-        return dataclasses.replace(
-            settings, since=records.read(last, "update.json").get("since") or ""
-        )
+        return dataclasses.replace(settings, since=given[0])
 
     def _tasks(self) -> Callable[[Any, Any], Any]:
         """Runs the tasks of lm-evaluation-harness on a model and its parameters."""
@@ -288,14 +292,13 @@ class _Run:
         # Until the documents are read, nothing has come of the settings.
         if (self.folder / "sentences.npy").exists():
             begun = files.read_json_object(path)
-            other = [name for name in (*_READING, *_TRAINING) if begun.get(name) != wanted[name]]
-            is_trained = (self.folder / "train" / "summary.json").exists()
-            if fixed := [name for name in other if name in _READING or is_trained]:
-                raise UserError(
-                    f"{self.folder} was begun with --{fixed[0].replace('_', '-')} "
-                    f"{begun.get(fixed[0])!r}; give that again to go on, or remove the folder."
-                )
-            if other:  # a training of other settings begins anew
+            other = {name for name, value in wanted.items() if begun.get(name) != value}
+            names = (n for file, of in _FIXED.items() if (self.folder / file).exists() for n in of)
+            if fixed := next((name for name in names if name in other), None):
+                said = f"--{fixed.replace('_', '-')} {begun.get(fixed)!r}; give that again"
+                said = "other --facts; restore that file" if fixed == "questions" else said
+                raise UserError(f"{self.folder} was begun with {said} to go on, or remove it.")
+            if other & {*_TRAINING}:  # a training of other settings begins anew
                 for name in ("rows", "train"):
                     shutil.rmtree(self.folder / name, ignore_errors=True)
             self._say(f"Going on with {self.folder}.")
@@ -409,12 +412,11 @@ class _Run:
         """Makes the items, and the training text without them."""
         limit, seed = self.settings.max_items, self.settings.seed
         counts = records.read(self.folder, "documents.json")
-        own = facts_file.items(self.facts, self._since(counts), self._until(counts), limit, seed)
+        until = max(counts["last_date"], self._last_day())  # late text reverses no history
+        own = facts_file.items(self.facts, self._since(counts), until, limit, seed)
         if self.facts:
-            self._say(
-                f"{len(own):,} of {len(self.facts):,} questions of --facts are used; the others "
-                "are of later days, above --max-items, or without another answer to choose."
-            )
+            used = f"{len(own):,} of {len(self.facts):,} questions of --facts are used"
+            self._say(f"{used}; the others are later, above --max-items, or without wrong answers.")
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
         earlier = [item for folder in self.learned for item in records.read_items(folder)]
         # Of one's own facts the file of this update says what is right now.
@@ -439,12 +441,10 @@ class _Run:
         self._say(f"Questions: {tags}. {records.described(overlap)}")
         files.write_json(self.folder / "overlap.json", overlap)
 
-    def _until(self, counts: Mapping[str, Any]) -> str:
-        """The last day of all text: what comes late, of earlier days, reverses no history."""
-        return max(d["last_date"] for d in (*map(self._counts, self.learned[-1:]), counts))
-
-    def _counts(self, folder: Path) -> dict[str, Any]:
-        return records.read(folder, "documents.json")
+    def _last_day(self) -> str:
+        """Of all text that is learned."""
+        read = (records.read(folder, "documents.json") for folder in self.learned)
+        return max((counts["last_date"] for counts in read), default="")
 
     def _since(self, counts: Mapping[str, Any]) -> str:
         """The first day from which an answer counts as new."""
@@ -452,8 +452,8 @@ class _Run:
             return self.settings.since
         if not self.learned:
             return counts["first_date"]
-        last = self._counts(self.learned[-1])["last_date"]
-        return (datetime.date.fromisoformat(last) + datetime.timedelta(days=1)).isoformat()
+        last = datetime.date.fromisoformat(self._last_day())
+        return (last + datetime.timedelta(days=1)).isoformat()
 
     def _overlap(self, probed: list[items.Item]) -> dict[str, Any]:
         probes = [ProbeItem(id=i.id, input=i.cloze(BLANK), answers=(i.answer,)) for i in probed]

@@ -220,3 +220,22 @@ def test_cudnn_comes_as_close_as_products(name):
     wanted = run(jnp.float32, "xla")
     for found, right in zip(run(jnp.bfloat16, "cudnn"), wanted, strict=True):
         assert np.linalg.norm(found - right) < 0.02 * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_grouped_heads_are_the_same_where_the_compiler_orders_them(groups, monkeypatch):
+    rng = np.random.default_rng(0)
+    query, key, value = (
+        jnp.array(rng.standard_normal((2, length, heads, 8), np.float32))
+        for length, heads in ((5, 6), (7, groups), (7, groups))
+    )
+    found = {}
+    for where in ("cpu", "tpu"):
+        monkeypatch.setattr(attention, "platform", lambda where=where: where)
+        found[where] = attention._products(query, key, value, (), False, None)
+    keys, values = (np.repeat(np.array(x, np.float64), 6 // groups, axis=2) for x in (key, value))
+    logits = np.einsum("btnh,bsnh->bnts", query, keys)
+    weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    wanted = np.einsum("bnts,bsnh->btnh", weights, values)
+    for y in found.values():
+        np.testing.assert_allclose(y, wanted, atol=1e-5)

@@ -40,6 +40,8 @@ def save_llama(folder):
     params = decoder.Transformer(config).init(jax.random.key(0), rows, rows)["params"]
     save_hf(folder, params, config)
     (folder / "chat_template.jinja").write_text("{{ messages }}")
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tools.jinja").write_text("{{ tools }}")
     return folder
 
 
@@ -113,7 +115,7 @@ def test_two_updates_leave_their_evidence(done):
     assert not (second / "train").exists()  # the model is exported
 
 
-def test_answers_of_the_update_before_are_not_asked_for_again(done, monkeypatch):
+def test_answers_of_the_update_before_are_not_asked_for_again(done, tmp_path):
     first, second = (done / "updates" / name for name in ("0001", "0002"))
     known = {item.text: item for item in records.read_items(first)}
     said = records.read(second, "before.json")["answers"]
@@ -126,8 +128,13 @@ def test_answers_of_the_update_before_are_not_asked_for_again(done, monkeypatch)
     run.learned, run.folder = [first], second
     assert run._known_answers() == asked
     last = records.read(first, "documents.json")["last_date"]
-    assert run._until({"last_date": "2001-01-01"}) == last  # of text that comes late
-    assert run._until({"last_date": "2099-01-01"}) == "2099-01-01"
+    run.settings, run.facts, run.base = job.Update(out="updates"), [], None
+    run.learned = [first, late := tmp_path / "0002"]
+    late.mkdir()
+    counts = json.loads((first / "documents.json").read_text()) | {"last_date": "2001-01-01"}
+    (late / "documents.json").write_text(json.dumps(counts))
+    assert run._last_day() == last and run._since(counts) > last  # though text came late
+    assert {name for names in job._FIXED.values() for name in names} <= run._record().keys()
 
 
 def test_what_ships_was_trained(done, llama):
@@ -137,6 +144,7 @@ def test_what_ships_was_trained(done, llama):
     assert any(jax.tree.leaves(changed))
     model = done / "updates" / "0001" / "model"
     assert (model / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert (model / "additional_chat_templates" / "tools.jinja").read_text() == "{{ tools }}"
 
 
 def test_the_ledger_agrees_with_scores_of_whole_sentences(done):
@@ -251,7 +259,13 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
                 lambda *_: None,
             )
     trained = (out / "updates" / "0001" / "train" / "summary.json").read_bytes()
-    for other, begun in (("method=ewc", "method 'lora'"), ("text-field=body", "text-field 'text'")):
+    asked = tmp_path / "facts.csv"
+    asked.write_text("question,answer\nA is ____.,B\nC is ____.,D\n")
+    for other, begun in (
+        ("method=ewc", "method 'lora'"),
+        ("text-field=body", "text-field 'text'"),
+        (f"facts={asked}", "facts None"),
+    ):
         assert update(out, texts / "first.jsonl", f"--{other}") == 2
         assert f"was begun with --{begun}" in capsys.readouterr().err
     ship = ("--ship-if=new <= 1", "--on-ship=touch")
