@@ -159,8 +159,8 @@ class Updates(StudySettings):
         return self.root / "data" / "vocabulary.model"
 
     def bindings_of(self, method: str, macros: Collection[str]) -> list[str]:
-        """The bindings of a method's trainings: what the user's file of it sets, but for macros
-        that the study sets, and then those of the command."""
+        """The bindings of a method's trainings: of the user's file of it without `macros`, which
+        the study sets, then of the command."""
         return [*own_macros(self.gin_files(method)[0], macros), *self.training_bindings]
 
     @property
