@@ -5,8 +5,11 @@ import json
 TEXT = "Rome is a city in Italy. Paris is a city in France. "
 
 
-def train_tokenizer(folder, add_bos=True):
-    """As Llama 2's: spaces are pieces' first characters, unknown characters are bytes."""
+def train_tokenizer(folder, add_bos=True, *, doubled=False):
+    """As Llama 2's: spaces are pieces' first characters, unknown characters are bytes.
+
+    `doubled` puts a space before a text that has one already, as Llama 2's own file does.
+    """
     import tokenizers
 
     fallback = [f"<0x{i:02X}>" for i in range(256)]
@@ -24,6 +27,12 @@ def train_tokenizer(folder, add_bos=True):
         vocab_size=300, special_tokens=["<unk>", "<s>", "</s>", *fallback], show_progress=False
     )
     tokenizer.train_from_iterator([TEXT] * 9, trainer)
+    if doubled:
+        blank = "\u2581"
+        tokenizer.normalizer = tokenizers.normalizers.Sequence(
+            [tokenizers.normalizers.Prepend(blank), tokenizers.normalizers.Replace(" ", blank)]
+        )
+        tokenizer.pre_tokenizer = None
     folder.mkdir(exist_ok=True, parents=True)
     saved = json.loads(tokenizer.to_str())
     saved["added_tokens"] = saved["added_tokens"][:3]  # bytes are pieces like others

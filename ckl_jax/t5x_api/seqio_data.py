@@ -354,9 +354,9 @@ class TaskInputs:
         # T5X's "targets" counts what is generated; here the start token counts too.
         return lengths["inputs"], lengths["targets"] + 1
 
-    def examples(self, vocabulary: Any) -> list[Example]:
-        """All inputs, in the order of the task."""
-        del vocabulary
+    def examples(self, vocabulary: Any, *, joined: bool = False) -> list[Example]:
+        """All inputs, in the order of the task, as it tokenizes them."""
+        del vocabulary, joined
         cfg = self._cfg
         task = get_task(cfg.mixture_or_task_name)
         check_split(cfg)

@@ -86,7 +86,8 @@ def infer(
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size, "INFER_BATCH_SIZE")
     examples = dataset_cfg.examples(
-        checks.need_vocabulary(restored.model.input_vocabulary, "inputs that are text")
+        checks.need_vocabulary(restored.model.input_vocabulary, "inputs that are text"),
+        joined=mode == "score" and "inputs" not in generator_cls.task_features,
     )
     # Before any parameters are loaded.
     if mode == "score" and any(example.targets is None for example in examples):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,13 @@ class InferenceData:
             )
         return given["inputs"], given["targets"]
 
-    def examples(self, vocabulary: Any) -> list[Example]:
+    def examples(self, vocabulary: Any, *, joined: bool = False) -> list[Example]:
         """Reads all inputs.
+
+        Args:
+          vocabulary: of the model.
+          joined: input and target of a file's line are tokenized as one text, of which a
+            decoder-only model scores the second part.
 
         Raises:
           UserError: no such probe, file or task; a malformed line; an empty file.
@@ -102,7 +107,7 @@ class InferenceData:
                 for item in read_probe(probe, self.probe_dir)
             )
         elif name.endswith(_TEXT):
-            rows = _read_file(vocabulary, name)
+            rows = _read_file(_joined if joined else _example, vocabulary, name)
         else:
             rows = _read_task(vocabulary, self._open())
         examples = list(rows)
@@ -135,10 +140,23 @@ def _example(vocabulary: Any, text: str, target: str | None) -> Example:
     return Example(shown, vocabulary.encode(text) + eos, vocabulary.encode(target) + eos)
 
 
-def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
+def _joined(vocabulary: Any, text: str, target: str | None) -> Example:
+    example = _example(vocabulary, text, target)
+    if target is None:
+        return example
+    # Tokens of the target alone may be others: Llama's tokenizer puts a blank before every text.
+    ids, places = vocabulary.encode(text + target), vocabulary.offsets(text + target)
+    first = next((i for i, (_, end) in enumerate(places) if end > len(text)), len(ids))
+    eos = [vocabulary.eos_id]
+    return dataclasses.replace(example, inputs=ids[:first] + eos, targets=ids[first:] + eos)
+
+
+def _read_file(
+    example: Callable[[Any, str, str | None], Example], vocabulary: Any, path: str
+) -> Iterator[Example]:
     if path.endswith(".txt"):
         # A blank line is an input too: line n of the output is of line n.
-        yield from (_example(vocabulary, line.strip(), None) for line in text_lines(path))
+        yield from (example(vocabulary, line.strip(), None) for line in text_lines(path))
         return
     for where, row in numbered_values(path):
         row = {"inputs": row} if isinstance(row, str) else row
@@ -155,7 +173,7 @@ def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
                 f"{where}: no text in 'inputs'; a row is a string or "
                 '{"inputs": "...", "targets": "..."}.'
             )
-        yield _example(vocabulary, *values)
+        yield example(vocabulary, *values)
 
 
 def _read_task(vocabulary: Any, task: CachedTask) -> Iterator[Example]:

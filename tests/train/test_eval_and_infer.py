@@ -16,6 +16,7 @@ from ckl_jax.cli import ckl, t5x
 from ckl_jax.data.facts.ckl_files import CsvFormat
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.data.text.vocabularies import Vocabulary
+from ckl_jax.data.text.vocabulary_copy import open_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import checkpoint_digest
 from ckl_jax.models.decoding import Decoded, beam_search
@@ -28,6 +29,7 @@ from ckl_jax.train.inputs import InferenceData
 from ckl_jax.train.opening import identity
 from ckl_jax.train.restore import RestoredModel, phase_from
 from ckl_jax.train.resume_check import refuse_foreign
+from tests.llama_tokenizer import train_tokenizer
 from tests.moved import move
 from tests.tiny import read_rows
 
@@ -255,6 +257,24 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(infer_job, "identity", lambda model, params: {"parameters": "others"})
     assert infer(trained, tmp_path / "cut", **settings, **chunks) == 2
     assert "other settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", [" Paris", "Paris", "x", ""])
+def test_a_continuation_has_the_tokens_of_the_joined_text(tmp_path, target):
+    """Llama 2's tokenizer puts a blank before a target that is tokenized alone."""
+    train_tokenizer(tmp_path, doubled=True)
+    vocabulary = open_vocabulary(tmp_path)
+    text = "Rome is a city in Italy. The city in France is"
+    (tmp_path / "in.jsonl").write_text(json.dumps({"inputs": text, "targets": target}))
+    data = InferenceData(mixture_or_task_name=str(tmp_path / "in.jsonl"))
+    (example,) = data.examples(vocabulary, joined=True)
+    assert example.inputs[-1] == example.targets[-1] == vocabulary.eos_id
+    joined = [*example.inputs[:-1], *example.targets[:-1]]
+    assert joined == vocabulary.encode(text + target)
+    assert len(vocabulary.locate(example.inputs[:-1])[0].lstrip()) <= len(text)
+    assert vocabulary.locate(example.targets[:-1])[0].endswith(target)
+    apart = data.examples(vocabulary)[0]
+    assert not target or example.targets != apart.targets
 
 
 def test_what_is_refused_before_the_first_rows_leaves_nothing(tmp_path):

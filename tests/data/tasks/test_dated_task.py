@@ -82,15 +82,8 @@ def _check_words(vocabulary):
 
 
 def test_the_blank_before_a_word_is_put_once(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
-    train_tokenizer(tmp_path)
-    whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    normalizers = tokenizers.normalizers
-    whole.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
-    )
-    whole.pre_tokenizer = None  # as Llama 2's
-    whole.save(str(tmp_path / "tokenizer.json"))
+    pytest.importorskip("tokenizers")
+    train_tokenizer(tmp_path, doubled=True)
     vocabulary = open_vocabulary(tmp_path)
     (encoded,) = WordEncoder(vocabulary)(["Rome is a city"])
     assert list(encoded.tokens) == vocabulary.encode("Rome is a city")
