@@ -402,7 +402,8 @@ def describe(updates: Updates, until: str = ALL) -> list[str]:
     studies.check_record(updates, RECORD, "study", **_recorded(updates, snapshots))
     data = Data(updates, snapshots)
     _refuse_changed(data, settings["drawn"])
-    lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
+    gone = "no longer there" if updates.snapshots else "simulated"
+    lines = [f"{s.date}  {s.wikipedia or gone}  {s.wikidata}".rstrip() for s in snapshots]
     for interval in data.intervals:
         lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")
     for model in models(data, settings["drawn"]) if until in (MODELS, ALL) else ():

@@ -87,14 +87,14 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
       paths: as for `find`; or one folder, for all dates of which it holds both dumps, or a folder
         with both.
       known: descriptions of snapshots, of `Snapshot.describe`; a folder's dates between them are
-        passed over.
+        passed over, and a list that has the last of them need not have the others.
 
     Raises:
       UserError: as `find`, of a snapshot that is not known; or a date of the folder lacks a dump
         and a later one does not.
     """
     if len(paths) != 1 or not os.path.isdir(paths[0]):
-        return [_find_or_recall(place, known) for place in paths]
+        return _with_deleted([_find_or_recall(place, known) for place in paths], known)
     finished = [text.partition(":")[0] for text in known]
     names = dict.fromkeys(finished)  # {date: the name of its folder, if it has one}
     for path in Path(paths[0]).iterdir():
@@ -121,6 +121,20 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
             )
     for sentence in unfinished:  # it may be on its way
         print(f"{sentence}: it is left out until it is whole.")
+    return snapshots
+
+
+def _with_deleted(named: list[Snapshot], known: Sequence[str]) -> list[Snapshot]:
+    """Adds the known ones that `named` lacks: a pattern like dumps/2021* misses deleted folders."""
+    dates = {snapshot.date for snapshot in named}
+    if not known or known[-1].partition(":")[0] not in dates:
+        return named
+    snapshots = list(named)
+    for text in known:
+        date = text.partition(":")[0]
+        if date and date not in dates:
+            place = next(i for i, snapshot in enumerate(snapshots) if snapshot.date > date)
+            snapshots.insert(place, Snapshot(date, "", "", text))
     return snapshots
 
 
