@@ -27,6 +27,14 @@ def open_registry(settings: Update) -> Registry:
         raise UserError("--documents is missing: give the text to learn from.")
     if not Path(settings.documents).exists():
         raise UserError(f"There is no file or folder {settings.documents} with documents.")
+    out, documents = (Path(os.path.realpath(p)) for p in (settings.out, settings.documents))
+    if out.is_relative_to(documents) and not any(
+        name.startswith(".") for name in out.relative_to(documents).parts
+    ):
+        raise UserError(
+            f"--out {settings.out} is in {settings.documents}, where all files are read as "
+            "documents; give a folder elsewhere."
+        )
     model = Path(folder_of(settings.model)) if settings.model is not None else None
     if model is not None:
         require_model(model)

@@ -580,19 +580,20 @@ def test_what_no_update_has_come_of_does_not_bind(texts, llama, tmp_path, capsys
         (["--model=LLAMA", "--decisions=missing.json"], "missing.json"),
         (["--model=LLAMA", "--decisions=LLAMA/config.json"], "is not a file of decisions"),
         (["--model=LLAMA", "--gin.MESH_SHAPE={'nope': 1}"], "Unknown mesh axis 'nope'"),
+        (["--model=LLAMA", "--documents=HERE"], "where all files are read as documents; give a"),
     ],
 )
 def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys):
     config = json.loads((llama / "config.json").read_text())
     shutil.copytree(llama, tmp_path / "small")
     (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
-    without = shutil.ignore_patterns("*.safetensors")
-    shutil.copytree(llama, tmp_path / "bare", ignore=without)
+    shutil.copytree(llama, tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
     shutil.copytree(llama, tmp_path / "cut")
     weights = tmp_path / "cut" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])
-    places = {"LLAMA": llama, **{n: tmp_path / n.lower() for n in ("SMALL", "BARE", "CUT")}}
-    argv = [re.sub("LLAMA|SMALL|BARE|CUT", lambda found: str(places[found[0]]), a) for a in argv]
+    places = {n: tmp_path / n.lower() for n in ("SMALL", "BARE", "CUT")}
+    places |= {"LLAMA": llama, "HERE": tmp_path}
+    argv = [re.sub("|".join(places), lambda found: str(places[found[0]]), a) for a in argv]
     assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "updates").exists()
