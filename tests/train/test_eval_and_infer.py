@@ -262,6 +262,7 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
 @pytest.mark.parametrize("target", [" Paris", "Paris", "x", ""])
 def test_a_continuation_has_the_tokens_of_the_joined_text(tmp_path, target):
     """Llama 2's tokenizer puts a blank before a target that is tokenized alone."""
+    pytest.importorskip("tokenizers")
     train_tokenizer(tmp_path, doubled=True)
     vocabulary = open_vocabulary(tmp_path)
     text = "Rome is a city in Italy. The city in France is"
