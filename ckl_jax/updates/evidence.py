@@ -62,6 +62,9 @@ def ask(
         return len(ids) + 2 <= limit
 
     kept = [item for item in items if fits(max(item.statements(), key=lambda s: len(s.text)))]
+    asked = "facts asked"
+    if too_long := len(items) - len(kept):
+        asked += f", without {too_long} that are longer than the model's {limit} positions"
     answers: dict[str, int] = {}
     for part in batches(kept, lambda item: len(item.candidates), _AT_ONCE):
         statements = [s for item in part for s in item.statements()]
@@ -69,7 +72,7 @@ def ask(
         for item in part:
             mine, sums = sums[: len(item.candidates)], sums[len(item.candidates) :]
             answers[item.id] = int(np.argmax(mine))
-        progress(len(answers), len(kept), "facts asked")
+        progress(len(answers), len(kept), asked)
     losses = {}
     for name, statements in texts.items():
         fitting = [s for s in statements if fits(s)]
@@ -78,7 +81,7 @@ def ask(
             part_scores = scorer.token_scores(part)
             pairs = zip(-part_scores.values.sum(1), part_scores.scored.sum(1), strict=True)
             losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
-    results = {"answers": answers, "texts": losses, "too_long": len(items) - len(kept)}
+    results = {"answers": answers, "texts": losses, "too_long": too_long}
     return results | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
 
 

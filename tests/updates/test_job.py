@@ -287,16 +287,16 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
     "hook, said",
     [("sh -c 'exit 7'", "ended with exit code 7"), ("./none", "cannot be run (No such")],
 )
-def test_a_hook_that_fails_is_said_and_the_model_is_current(hook, said, done, tmp_path, capsys):
+def test_the_model_of_a_hook_that_fails_is_current(hook, said, done, texts, tmp_path, capsys):
     registry = Registry(shutil.copytree(done, tmp_path / "updates"))
     first = registry.root / "updates" / "0001"
     shutil.rmtree(registry.root / "updates" / "0002")
     registry.finish(first, records.read(first, "verdict.json"))
     (registry.root / "current").unlink()
-    assert update(registry.root, tmp_path, "--ship-if=new >= 1") == 2
+    assert update(registry.root, texts, "--ship-if=new >= 1") == 2
     assert "stopped after its verdict by the condition 'new <= 1" in capsys.readouterr().err
     same = "--ship-if=new <= 1 at n >= 1"
-    assert update(registry.root, tmp_path, same, f"--on-ship={hook}") == 2
+    assert update(registry.root, texts, same, f"--on-ship={hook}") == 2
     assert f"--on-ship {said}" in capsys.readouterr().err
     assert registry.current == "0001" and not registry.is_shipping(first)
     registry.finish(first, records.read(first, "verdict.json"))  # killed there
