@@ -131,6 +131,17 @@ class EncoderDecoderGenerator:
         for part, batch in self._pairs(inputs, targets, lengths):
             yield from map(float, fetch(self._score(params, self._put(batch)))[:part])
 
+    def cut(
+        self,
+        inputs: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        lengths: tuple[int, int],
+    ) -> tuple[int, int]:
+        """Returns how many inputs and how many targets are longer than (S, T), and cut."""
+        return sum(len(row) > lengths[0] for row in inputs), sum(
+            len(row) > lengths[1] for row in targets
+        )
+
     def _prompts(
         self, rows: Sequence[Sequence[int]], length: int
     ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

@@ -1,5 +1,6 @@
 """Continuations and their scores by a decoder-only model; `answering` serves encoder-decoders."""
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -35,6 +36,16 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
         # The end of a prompt is what the answer continues, so that the start is cut.
         start = max(0, len(row) - (length - len(first)))
         return [*first, *row[start:]] or [self.model.vocabulary.eos_id]
+
+    def cut(
+        self,
+        inputs: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        lengths: tuple[int, int],
+    ) -> tuple[int, int]:
+        """Returns how many prompts and how many targets are longer than (S, T), and cut."""
+        whole = [self._prompt(row, sys.maxsize) for row in inputs]
+        return super().cut(whole, [self._bare(row) for row in targets], lengths)
 
     def _prompts(
         self, rows: Sequence[Sequence[int]], length: int

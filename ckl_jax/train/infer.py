@@ -108,6 +108,7 @@ def infer(
     # Every `num_shards`-th input from `shard_id` on, as tf.data's `shard` takes them: shards differ
     # by one input at most.
     job = _Job(generator, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
+    job.say_what_is_cut()
     # In inputs: a multiple of the batch size, so that only the last chunk has a batch that is not
     # full.
     chunk = checkpoint_period * dataset_cfg.batch_size
@@ -179,6 +180,19 @@ class _Job:
     lengths: tuple[int, int]
     beam_size: int
     examples: Sequence[Example]
+
+    def say_what_is_cut(self) -> None:
+        """A score of the beginning of a target would pass for that of the whole."""
+        inputs = [example.inputs for example in self.examples]
+        targets = [example.targets or () for example in self.examples if self.mode == "score"]
+        counts = self.generator.cut(inputs, targets, self.lengths)
+        for name, count, length in zip(("inputs", "targets"), counts, self.lengths, strict=True):
+            if count:
+                print(
+                    f"{count} of {len(inputs)} {name} have more tokens than INFER_LENGTHS["
+                    f"{name!r}], {length}, and are cut.",
+                    flush=True,
+                )
 
     def digest(self) -> str:
         """Of the inputs and targets."""

@@ -56,6 +56,15 @@ def test_an_empty_prompt_is_the_end_of_a_text(model):
     assert generator._prompt([EOS], 4) == generator._prompt([], 4) == [EOS]
 
 
+def test_what_is_longer_than_the_lengths_is_counted(model):
+    generator = DecoderOnlyGenerator(model, batch_size=1)
+    rows = [5, 6, 7, EOS], [8, 9, EOS]  # EOS is not counted
+    assert generator.cut(rows, rows, (3, 3)) == (0, 0)
+    assert generator.cut(rows, rows, (2, 1)) == (1, 2)
+    seq2seq = EncoderDecoderGenerator.cut
+    assert seq2seq(generator, rows, rows, (4, 3)) == (0, 1)
+
+
 def test_a_prompt_begins_with_what_the_family_puts_before_a_text(model):
     class Llama(Numbers):
         around = ((2,), ())

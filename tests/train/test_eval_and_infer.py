@@ -345,6 +345,7 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     assert "other settings" in capsys.readouterr().err
     assert infer(trained, out, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
     assert len(read_rows(out / "d1-score.jsonl-00000-of-00001")) == 354
+    assert "have more tokens than INFER_LENGTHS['inputs'], 16, and" in capsys.readouterr().out
     text = str(tmp_path / "in.txt")
     assert infer(trained, out, INFER_INPUTS=text, INFER_MODE="score", **lengths) == 2
     assert "inputs without targets" in capsys.readouterr().err
