@@ -122,15 +122,26 @@ def aligned(study: Study) -> Section:
 def _aligned(study: Study, interval: str) -> list[list[Any]]:
     path = study.root / "probes" / f"{interval}_changed.jsonl"
     facts = list(itertools.islice(read_jsonl(path), _PER_INTERVAL)) if path.is_file() else []
-    texts = _new_texts(study, interval, {fact["page"] for fact in facts})
+    texts = _new_texts(study, interval, {_title(fact["page"]) for fact in facts})
     return [
         [
             study.label(interval),
             *(fact[name] for name in ("subject", "relation", "object")),
-            next((s for s in texts.get(fact["page"], ()) if fact["object"] in s), None),
+            next(
+                (
+                    sentence
+                    for sentence in texts.get(_title(fact["page"]), ())
+                    if fact["object"].lower() in sentence.lower()  # as they were aligned
+                ),
+                None,
+            ),
         ]
         for fact in facts
     ]
+
+
+def _title(title: str) -> str:
+    return title.replace("_", " ")  # one character to MediaWiki, and to alignment
 
 
 def _new_texts(study: Study, interval: str, titles: set[str]) -> dict[str, Sequence[str]]:
@@ -145,7 +156,8 @@ def _new_texts(study: Study, interval: str, titles: set[str]) -> dict[str, Seque
 
     name = results.manifests(study, "diffset")[interval]["documents"]
     documents = read_documents(study.root / "data" / interval / "diffset" / name)
-    return {d.title: list(sentences(d.text)) for d in documents if d.title in titles}
+    found = ((_title(document.title), document.text) for document in documents)
+    return {title: list(sentences(text)) for title, text in found if title in titles}
 
 
 def new_text(study: Study) -> Section:
