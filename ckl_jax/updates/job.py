@@ -338,7 +338,7 @@ class _Run:
         files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
         if counts.words < _MIN_WORDS:
             why = (
-                f"{labels.count(counts.documents, 'document')} read: {counts.empty} without text, "
+                f"{labels.count(counts.documents, 'document')} read: {counts.empty} without words, "
                 f"{counts.known} without a sentence that is new, {counts.older} from before --since"
             )
             raise _NothingNew(

@@ -12,6 +12,7 @@ words that lead to it ("Update: ...") is not new.
 import collections
 import dataclasses
 import itertools
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ from ckl_jax.files import atomic_write, os_errors, read_jsonl
 _BATCH = 256  # documents
 _BUFFER = 1 << 20  # hashes that are sorted in at once
 _PART, _PARTS = 1 << 26, 200  # characters of a part of the text, and parts, about
+# Thai and Lao, Burmese, Khmer, kana, and Chinese characters.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 
 # The text of a sentence, and the hashes of all of it and of what comes after its lead-in.
 _Sentence = tuple[str, int, int]
@@ -223,8 +226,13 @@ def _paragraphs(document: Document) -> list[tuple[str, list[_Sentence]]]:
     return [
         (p, [(s, *hashes) for s in split_sentences(p) if (hashes := _hashes(s))])
         for p in document.text.split("\n")
-        if p.strip()
+        if p.strip() and _has_blanks(p)
     ]
+
+
+def _has_blanks(paragraph: str) -> bool:
+    """Whether most of it is in scripts that write blanks: sentences and questions need words."""
+    return paragraph.isascii() or 2 * len(_UNSPACED.findall(paragraph)) <= len(paragraph)
 
 
 def _hashes(sentence: str) -> tuple[int, int] | None:

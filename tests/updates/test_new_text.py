@@ -46,6 +46,17 @@ def test_a_sentence_that_a_few_words_lead_to_is_known_and_a_currency_is_not():
     assert [d.text for d, _ in found] == ["\n".join(new)]
 
 
+def test_text_without_blanks_is_not_learned_from():
+    chinese = "第0家公司的首席执行官是王伟。总部在北京。" * 5
+    found, counts = select_all(
+        [document("a", chinese), document("b", "サービスを更新しました。")], Sentences()
+    )
+    assert not found and (counts.empty, counts.words) == (2, 0)
+    mixed = f"Acme (愛克美) sits in Rome.\n{chinese}\nÄrla säljer smör. 서울은 대한민국의 수도이다."
+    found, _ = select_all([document("c", mixed)], Sentences())
+    assert [d.text for d, _ in found] == [mixed.replace(f"{chinese}\n", "")]
+
+
 def test_what_is_held_out_is_never_on_both_sides():
     known, held_out = Sentences(), Sentences()
     texts = {
