@@ -138,9 +138,15 @@ class EncoderDecoderGenerator:
         lengths: tuple[int, int],
     ) -> tuple[int, int]:
         """Returns how many inputs and how many targets are longer than (S, T), and cut."""
-        return sum(len(row) > lengths[0] for row in inputs), sum(
-            len(row) > lengths[1] for row in targets
-        )
+        source, target = lengths
+        long_inputs = sum(self._input_size(row) > source for row in inputs)
+        return long_inputs, sum(self._target_size(row) > target for row in targets)
+
+    def _input_size(self, row: Sequence[int]) -> int:
+        return len(row)
+
+    def _target_size(self, row: Sequence[int]) -> int:
+        return len(row)
 
     def _prompts(
         self, rows: Sequence[Sequence[int]], length: int

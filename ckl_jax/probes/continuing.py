@@ -37,15 +37,11 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
         start = max(0, len(row) - (length - len(first)))
         return [*first, *row[start:]] or [self.model.vocabulary.eos_id]
 
-    def cut(
-        self,
-        inputs: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        lengths: tuple[int, int],
-    ) -> tuple[int, int]:
-        """Returns how many prompts and how many targets are longer than (S, T), and cut."""
-        whole = [self._prompt(row, sys.maxsize) for row in inputs]
-        return super().cut(whole, [self._bare(row) for row in targets], lengths)
+    def _input_size(self, row: Sequence[int]) -> int:
+        return len(self._prompt(row, sys.maxsize))
+
+    def _target_size(self, row: Sequence[int]) -> int:
+        return len(self._bare(row))
 
     def _prompts(
         self, rows: Sequence[Sequence[int]], length: int

@@ -21,7 +21,8 @@ def open_registry(settings: Update) -> Registry:
     """The registry that settings name; nothing is written.
 
     Raises:
-      UserError: there are no documents, the model cannot be updated, or the folder is another's.
+      UserError: there are no documents, the model cannot be updated, or the folder is another's
+        or among the documents.
     """
     if settings.documents is None:
         raise UserError("--documents is missing: give the text to learn from.")

@@ -282,13 +282,11 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
     with pytest.raises(UserError, match="20200101"):
         find_all([f"{folder}/20200101"])
     # What the shell makes of a pattern once the first date's folder is gone.
-    later = [folder + "/20210101", "later/20220101"]
-    for name in ("pages-articles.xml.bz2", "all.json.bz2"):
-        wiki = "wikidata" if "json" in name else "ownwiki"
-        place = inputs / "later" / "20220101" / f"{wiki}-20220101-{name}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch()
-    later[1] = str(place.parent)
+    place = inputs / "later" / "20220101"
+    place.mkdir(parents=True)
+    for name in ("ownwiki-20220101-pages-articles.xml.bz2", "wikidata-20220101-all.json.bz2"):
+        (place / name).touch()
+    later = [f"{folder}/20210101", str(place)]
     assert find_all(later, known)[:2] == [old, new] and len(find_all(later, known)) == 3
     # The last known one is needed for the next interval: without it this is another study.
     assert [s.date for s in find_all([*later[1:], f"{folder}/20200101"], known)] == [
