@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from ckl_jax.data.text.spans import CAPITALS
 from ckl_jax.data.text.taggers import HeuristicFinder
 
 # What comes before a date that says when; in brackets it often says of when a number is.
@@ -21,12 +22,12 @@ _PARTICLES = (
 _LAST_WORD = re.compile(rf"(\S+) {_PARTICLES}$")
 # What follows a name and belongs to it: capitalised words, and a number that is no amount.
 _NEXT_WORDS = re.compile(
-    rf"(?: (?:[A-Z]\. )?{_PARTICLES}[A-Z\u00c0-\u00d6\u00d8-\u00de]\w*(?:-\w+)*"
+    rf"(?: (?:[{CAPITALS}]\. )?{_PARTICLES}[{CAPITALS}]\w*(?:-\w+)*"
     r"| \d+(?:\.\d+)*(?![\w%]|[.,]\d))*"
 )
-_ADDRESS_BEFORE, _NO_END = re.compile(r"[\w/#=]"), re.compile(r"[\w/]|\.\w| [A-Z0-9]")
-_INITIAL = re.compile(r"[A-Z]\.")
-_INSIDE = re.compile(r"[a-z,;] ([A-Z][\w-]* [A-Z][\w-]*)")
+_ADDRESS_BEFORE, _NO_END = re.compile(r"[\w/#=]"), re.compile(rf"[\w/]|\.\w| [{CAPITALS}0-9]")
+_INITIAL = re.compile(rf"[{CAPITALS}]\.")
+_INSIDE = re.compile(rf"(?:[^\W\d_{CAPITALS}]|[,;]) ([{CAPITALS}][\w-]* [{CAPITALS}][\w-]*)")
 
 
 class NameFinder:

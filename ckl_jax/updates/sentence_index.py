@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 from ckl_jax.data.text.documents import Document
 from ckl_jax.data.text.sentences import normalise
-from ckl_jax.data.text.spans import has_sentinel, split_sentences
+from ckl_jax.data.text.spans import CAPITALS, has_sentinel, split_sentences
 from ckl_jax.updates.names import NameFinder
 
 _WORDS = (5, 60)  # of a sentence
@@ -20,7 +20,7 @@ _AGREE = 3  # names of which two wordings of a relation state the same
 COMMON = 100  # sentences: a name in more of them says little
 _WORD = re.compile(r"\w+")
 YEAR = re.compile(r"\d{4}")
-_WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
+_WHOLE = re.compile(rf"^[\"'(\u201c]?[{CAPITALS}0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
 # A sentence that sends its reader elsewhere states no fact.
 _REFERS = re.compile(
     r"(?:^|[,(;:\u2013\u2014] ?| - )(?:please )?(?:also )?(?:see(?!['\u2019]| of\b)|refer to)\b"

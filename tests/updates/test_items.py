@@ -167,6 +167,18 @@ def test_names_with_a_word_that_is_written_small_elsewhere_are_whole():
     assert set(right(made, facts)) == set(facts)
 
 
+def test_names_may_begin_with_any_capital():
+    accented = str.maketrans("BCDLNSZ", "\u00dc\u010c\u00d6\u0141\u00d1\u0160\u017b")
+    names = ("subject", "answer", "old")
+    facts = [
+        dataclasses.replace(f, **{name: getattr(f, name).translate(accented) for name in names})
+        for f in planted.facts(20)
+    ]
+    _, _, made, _ = make(2, facts=facts)
+    _, _, plain, _ = make(2, each=20)
+    assert len(made) == len(set(right(made, facts))) == len(plain)
+
+
 def test_a_new_fact_of_a_name_with_several_facts_is_no_change():
     """A manager of two firms is one; handovers do not make two managers of a firm."""
     facts = planted.facts(50, shared=0.2)

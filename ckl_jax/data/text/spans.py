@@ -16,7 +16,12 @@ from ckl_jax.errors import UserError
 
 SENTINELS = 100
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"”')]*\s+(?=[\"“'(]?[A-Z0-9])|\n+")
+# Capitals of the Latin, Greek and Cyrillic scripts, as a class of a regular expression has them.
+CAPITALS = "".join(
+    letter for letter in map(chr, (*range(0x530), *range(0x1E00, 0x1F00))) if letter.isupper()
+)
+_SENTENCE_END = re.compile(rf"(?<=[.!?])[\"”')]*\s+(?=[\"“'(]?[{CAPITALS}0-9])|\n+")
+_ABBREVIATION = re.compile(rf"\b(?:[{CAPITALS}]|Mr|Mrs|Ms|Dr|Prof|St)\.$")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -24,7 +29,7 @@ def split_sentences(text: str) -> list[str]:
     sentences, start = [], 0
     for match in _SENTENCE_END.finditer(text):
         before = text[start : match.start()]
-        if "\n" not in match[0] and re.search(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St)\.$", before):
+        if "\n" not in match[0] and _ABBREVIATION.search(before):
             continue
         sentences.append(text[start : match.end()].strip())
         start = match.end()
