@@ -20,7 +20,6 @@ from typing import Any
 
 from ckl_jax import __version__, files
 from ckl_jax.analysis import gate, labels, review_page
-from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.data import watching
 from ckl_jax.data.buckets import hash64
@@ -165,7 +164,7 @@ class _Run:
         self.base, self.learned = registry.current, registry.learned()
         self.settings = self._with_since(settings)
         self.model = Path(registry.current_model)
-        self.config = require_model(self.model)
+        self.config, self.vocabulary = require_model(self.model)
         self.masked = self.config.has_encoder  # trained on masked spans
         training.require_exportable(settings.method, self.masked, settings.adapter)
         training.check_bindings(
@@ -518,7 +517,8 @@ class _Run:
         given = {n: v for n in names if (v := getattr(self.settings, n)) is not None}
         size = training.parameters(self.model)
         words = records.read(self.folder, "documents.json")["words"]
-        return training.plan(self.settings.method, self.config, size, words, given)
+        tokens = training.count_tokens(self.folder / "new.jsonl", words, self.vocabulary)
+        return training.plan(self.settings.method, self.config, size, tokens, given)
 
     def _train(self) -> None:
         from ckl_jax.convert.hugging_face import import_checkpoint
@@ -528,8 +528,7 @@ class _Run:
         if not complete_steps(imported):
             shutil.rmtree(imported, ignore_errors=True)  # what a killed import left
             import_checkpoint(str(self.model), str(imported))
-        vocabulary = architectures.of_config(self.config).vocabulary.open(self.model)
-        arguments = (self.folder / "rows", vocabulary, plan.length, self.masked)
+        arguments = (self.folder / "rows", self.vocabulary, plan.length, self.masked)
         if not training.make_rows("new", self.folder / "new.jsonl", *arguments):
             raise UserError(f"{self.folder}: no text is left to train on but held-out sentences.")
         replay = training.make_rows("old", self.folder / "replay.jsonl", *arguments)

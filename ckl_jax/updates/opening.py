@@ -57,8 +57,8 @@ def open_registry(settings: Update) -> Registry:
     return registry
 
 
-def require_model(folder: Path) -> Any:
-    """The configuration of a Hugging Face folder that can be updated; `UserError` of others."""
+def require_model(folder: Path) -> tuple[Any, Any]:
+    """Configuration and vocabulary of a Hugging Face folder; `UserError` if none can be updated."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder} with a model.")
     if not (folder / "config.json").is_file():
@@ -79,4 +79,4 @@ def require_model(folder: Path) -> Any:
             f"{folder} is a masked model, which `ckl update` does not train; give a T5 or a "
             "decoder."
         )
-    return config
+    return config, vocabulary

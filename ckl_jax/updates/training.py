@@ -16,6 +16,7 @@ from ckl_jax.config.gin_files import BUNDLED, bundled_methods
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.tasks.prepare import describe, encoded, make_task
+from ckl_jax.data.text.documents import spread
 from ckl_jax.data.text.spans import has_sentinel, masked_rows
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.errors import UserError, refuse_unknown
@@ -29,6 +30,7 @@ REPLAYED = 20_000  # documents of older text, evenly spread
 _RATES = ((5e7, 1e-3), (5e8, 2e-4), (2e9, 5e-5), (float("inf"), 2e-5))
 _FEW_ADDED = 5.0
 _BATCH = 1 << 12  # tokens
+_SAMPLE = 200, 2000  # documents, and characters of each, that say how long a word is in tokens
 _ROWS_OF_A_PASS = 20_000  # with as many, one pass is enough
 # Rows of a passage of an encoder-decoder, each with another third of its names masked. Where all of
 # them are, the subject of a sentence is hidden whenever its object is asked.
@@ -98,14 +100,21 @@ def _made(method: str, masked: bool) -> Method:
         gin.clear_config()
 
 
-def plan(method: str, model: Any, parameters: int, words: int, given: dict[str, Any]) -> Plan:
+def count_tokens(path: Path, words: int, vocabulary: Any) -> int:
+    """About how many tokens so many words of a file of documents have, by a sample of them."""
+    texts = [d.text[: _SAMPLE[1]] for d in spread(read(path), _SAMPLE[0])]
+    tokens = sum(map(len, vocabulary.encode_many(texts)))
+    return words * tokens // max(1, sum(len(text.split()) for text in texts))
+
+
+def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str, Any]) -> Plan:
     """Derives defaults from the sizes of model and text; given settings take precedence.
 
     Args:
       method: name of a gin file.
       model: the configuration.
       parameters: of the model.
-      words: of the text.
+      tokens: of the text.
       given: values of `Plan` that are not None.
     """
     masked = model.has_encoder
@@ -113,7 +122,7 @@ def plan(method: str, model: Any, parameters: int, words: int, given: dict[str, 
     rate = next(rate for size, rate in _RATES if parameters <= size)
     if (made := _made(method, masked)).dense or made.side:  # it trains what it adds
         rate = min(1e-3, _FEW_ADDED * rate)
-    tokens = words * 3 // 2 * (_PARTS if masked else 1)
+    tokens *= _PARTS if masked else 1
     rows = max(1, tokens // length)
     devices = jax.device_count()
     batch = -(-max(1, min(_BATCH // length, rows // 8)) // devices) * devices

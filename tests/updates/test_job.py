@@ -22,11 +22,11 @@ from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoder, t5
 from ckl_jax.parallel import processes
-from ckl_jax.updates import evidence, job, new_text, records, training
+from ckl_jax.updates import evidence, job, new_text, records
 from ckl_jax.updates.new_text import Sentences
 from ckl_jax.updates.registry import Registry
 from tests.llama_tokenizer import train_tokenizer
-from tests.tiny import ROOT, train_here
+from tests.tiny import train_here
 from tests.updates import planted
 
 SIZES = {"emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32, "num_layers": 1}
@@ -202,23 +202,6 @@ def test_since_holds_until_an_update_is_in_use(texts, llama, tmp_path, capsys):
     assert update(out, texts / "all.jsonl", "--dry-run") == 0
     said = capsys.readouterr().out
     assert "are older than 2025-01-01." in said and " 0 kept" not in said
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("in_this_process")
-def test_every_method_has_its_plan():
-    """What it trains decides its rate, not its name."""
-    config = decoder.DecoderConfig(vocab_size=300, emb_dim=32, num_heads=2, head_dim=16, mlp_dim=64)
-    rates = {}
-    for path in (ROOT / "ckl_jax" / "gin_configs" / "methods").glob("*.gin"):
-        if not (name := path.stem).startswith(("gpt2_", "initial")) and name != "modular":
-            made = training.plan(name, config, 10**9, 10**6, {})
-            rates[name] = made.learning_rate
-            if name == "lora_mix_review":
-                method = training._made(name, masked=False)
-                assert method.trainable == training._made("lora", masked=False).trainable
-    few = {name for name, rate in rates.items() if rate > rates["vanilla"]}
-    assert few == {"lora", "lora_mix_review", "k_adapter_k2", "k_adapter_k3"} and "replay" in rates
 
 
 def test_a_method_that_reviews_needs_earlier_text(texts, llama, tmp_path, capsys):
