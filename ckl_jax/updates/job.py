@@ -43,7 +43,7 @@ from ckl_jax.updates import (
 )
 from ckl_jax.updates.opening import open_registry, require_model
 from ckl_jax.updates.registry import Registry, run_hook
-from ckl_jax.updates.settings import Update
+from ckl_jax.updates.settings import Update, as_option, flag
 
 _HELD_OUT = 20  # one document in so many is held back
 _FEW = 10  # with fewer documents none is
@@ -294,9 +294,11 @@ class _Run:
             other = {name for name, value in wanted.items() if begun.get(name) != value}
             names = (n for file, of in _FIXED.items() if (self.folder / file).exists() for n in of)
             if fixed := next((name for name in names if name in other), None):
-                said = f"--{fixed.replace('_', '-')} {begun.get(fixed)!r}; give that again"
-                said = "other --facts; restore that file" if fixed == "questions" else said
-                raise UserError(f"{self.folder} was begun with {said} to go on, or remove it.")
+                option = as_option(fixed, begun.get(fixed))
+                without = f"without {flag(fixed)}; leave that out"
+                said = f"with {option}; give that again" if option else without
+                said = "with other --facts; restore that file" if fixed == "questions" else said
+                raise UserError(f"{self.folder} was begun {said} to go on, or remove it.")
             if other & {*_TRAINING}:  # a training of other settings begins anew
                 for name in ("rows", "train"):
                     shutil.rmtree(self.folder / name, ignore_errors=True)

@@ -255,5 +255,7 @@ def run_hook(command: str, model: Path) -> str:
         code = subprocess.run([*shlex.split(command), str(model)], check=False).returncode
     except OSError as e:
         return f"cannot be run ({e.strerror})"
-    print(f"--on-ship ended with exit code {code}.", flush=True)
-    return f"ended with exit code {code}" if code else ""
+    if code:
+        return f"ended with exit code {code}"
+    print("--on-ship ended with exit code 0.", flush=True)
+    return ""

@@ -1,8 +1,10 @@
 """The settings of `ckl update`."""
 
 import dataclasses
+import itertools
 import math
 import shlex
+from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.facts.dated_facts import check_day
@@ -103,15 +105,28 @@ class Update:
     @property
     def command(self) -> str:
         """The `ckl update` that has these settings."""
-        words = ["ckl", "update"]
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value != field.default and field.name != "bindings":
-                words.append(f"--{field.name.replace('_', '-')}")
-                if value is not True:
-                    words.append(",".join(value) if isinstance(value, tuple) else str(value))
-        return shlex.join([*words, *(f"--gin.{binding}" for binding in self.bindings)])
+        given = (
+            (field.name, value)
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        )
+        return " ".join(["ckl update", *itertools.starmap(as_option, given)])
 
     @property
     def fields(self) -> Fields:
         return Fields(text=self.text_field, date=self.date_field, title=self.title_field)
+
+
+def flag(name: str) -> str:
+    """The option of the command for a setting."""
+    return "--gin.NAME" if name == "bindings" else f"--{name.replace('_', '-')}"
+
+
+def as_option(name: str, value: Any) -> str:
+    """How the command is given the value of a setting; "" for one that is left out."""
+    if value is False or not (value or value == 0):
+        return ""
+    if name == "bindings":
+        return shlex.join(f"--gin.{binding}" for binding in value)
+    words = value if isinstance(value, tuple | list) else [str(value)]
+    return flag(name) if value is True else f"{flag(name)} {shlex.quote(','.join(words))}"

@@ -245,12 +245,12 @@ def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatc
     asked = tmp_path / "facts.csv"
     asked.write_text("question,answer\nA is ____.,B\nC is ____.,D\n")
     for other, begun in (
-        ("method=ewc", "method 'lora'"),
-        ("text-field=body", "text-field 'text'"),
-        (f"facts={asked}", "facts None"),
+        ("method=ewc", "with --method lora; give that again"),
+        ("text-field=body", "with --text-field text;"),
+        (f"facts={asked}", "without --facts; leave that out"),
     ):
         assert update(out, texts / "first.jsonl", f"--{other}") == 2
-        assert f"was begun with --{begun}" in capsys.readouterr().err
+        assert f"was begun {begun}" in capsys.readouterr().err
     ship = ("--ship-if=new <= 1", "--on-ship=touch")
     for method in ("point_to", "clean"):  # killed again, after the verdict
         with monkeypatch.context() as patch:
