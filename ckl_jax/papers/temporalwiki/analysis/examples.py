@@ -1,18 +1,21 @@
 """Single facts: the new text that states them (Table 4), and what each model makes of them."""
 
+import collections
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ckl_jax.analysis.sections import Cell, Section
-from ckl_jax.data.text.documents import read_documents
+from ckl_jax.data.text.sentences import sentence_splitter
 from ckl_jax.files import read_jsonl
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.results import Model, Study
 from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 from ckl_jax.papers.temporalwiki.data.edits import ADDED, NAME, NUMBER
+from ckl_jax.papers.temporalwiki.data.probe_rows import has_name, is_gone
 
 _KINDS = ("updated", "new", "ended", "deleted", "unchanged")
 _NOTE = (
@@ -127,37 +130,38 @@ def _aligned(study: Study, interval: str) -> list[list[Any]]:
         [
             study.label(interval),
             *(fact[name] for name in ("subject", "relation", "object")),
-            next(
-                (
-                    sentence
-                    for sentence in texts.get(_title(fact["page"]), ())
-                    if fact["object"].lower() in sentence.lower()  # as they were aligned
-                ),
-                None,
-            ),
+            _statement(fact, texts.get(_title(fact["page"]), ())),
         ]
         for fact in facts
     ]
+
+
+def _statement(fact: Mapping[str, Any], sentences: Sequence[str]) -> str | None:
+    """The sentence that names the object: as words, by an alias, or as part of a word."""
+    aliases = ((alias, re.NOFLAG) for alias in fact.get("aliases", ()))
+    for name, case in ((fact["object"], re.IGNORECASE), *aliases):
+        for sentence in sentences:
+            # Labels of probes have lost their commas.
+            if has_name(sentence, name, case) or has_name(sentence.replace(",", ""), name, case):
+                return sentence
+    name = fact["object"].lower()
+    return next((s for s in sentences if name in s.replace(",", "").lower()), None)
 
 
 def _title(title: str) -> str:
     return title.replace("_", " ")  # one character to MediaWiki, and to alignment
 
 
-def _new_texts(study: Study, interval: str, titles: set[str]) -> dict[str, Sequence[str]]:
-    """{title: sentences} of an interval's diffset, of the pages with these titles."""
-    from ckl_jax.data.text.sentences import sentence_splitter
-
-    split = sentence_splitter()
-
-    def sentences(text: str) -> Iterator[str]:
-        for line in text.splitlines():
-            yield from split(line)
-
-    name = results.manifests(study, "diffset")[interval]["documents"]
-    documents = read_documents(study.root / "data" / interval / "diffset" / name)
-    found = ((_title(document.title), document.text) for document in documents)
-    return {title: list(sentences(text)) for title, text in found if title in titles}
+def _new_texts(study: Study, interval: str, pages: set[str]) -> dict[str, list[str]]:
+    """{page: sentences} of an interval's diffset; pages are ids with a page map, else titles."""
+    by_id = study.settings.get("page_map")
+    split, texts = sentence_splitter(), collections.defaultdict(list)
+    for record in read_records(study.root / "data" / interval / "diffset"):
+        page = str(record["page_id"]) if by_id else _title(record["title"])
+        if page in pages and not is_gone(record):
+            for line in record["text"].splitlines():
+                texts[page] += split(line)
+    return texts
 
 
 def new_text(study: Study) -> Section:

@@ -313,13 +313,13 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     name = label.lower()
     # The search for a substring is the faster one.
     named = any(
-        name in text.lower() and (not as_words or _has(text, label, re.IGNORECASE))
+        name in text.lower() and (not as_words or has_name(text, label, re.IGNORECASE))
         for text in texts
     )
     if not named:
         aliases = row.get("aliases", ())
         named = any(
-            alias in text and (not separate or _has(text, alias))
+            alias in text and (not separate or has_name(text, alias))
             for alias in aliases
             for text in texts
         )
@@ -330,7 +330,7 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     return named
 
 
-def _has(text: str, name: str, flags: int = 0) -> bool:
+def has_name(text: str, name: str, flags: int = 0) -> bool:
     """Whether a text has a name that is no part of a longer one, as of C++ or Guinea-Bissau."""
     return any(
         not _is_part(text[: match.start()][-2:], text[match.end() :][:2])
