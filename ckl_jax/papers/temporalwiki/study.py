@@ -263,7 +263,10 @@ def _snapshots(updates: Updates) -> list[Snapshot]:
     if updates.snapshots:
         record = updates.root / RECORD
         known = files.read_json_object(record).get("snapshots", []) if record.is_file() else []
-        return dumps.find_all(updates.snapshots, _built(updates.root, known))
+        built = _built(updates.root, known)
+        found = dumps.find_all(updates.snapshots, built)
+        dumps.check_sizes(found, built)
+        return found
     # The simulated world's dumps are written later; their dates are known.
     dates = month_starts(updates.world(), updates.months)
     return [Snapshot(date.replace("-", ""), "", "") for date in dates]

@@ -57,8 +57,8 @@ class Drawn:
 def _deleted(snapshot: Snapshot) -> UserError:
     """The error for dumps that are needed and have been deleted."""
     return UserError(
-        f"The dumps of {snapshot.date} have been deleted, but more of their text is needed; fetch "
-        f"{snapshot.was.partition(': ')[2]} again."
+        f"The dumps of {snapshot.date} have been deleted or are not given, but more of their text "
+        f"is needed; give {snapshot.was.partition(': ')[2]} again, or choose another --out."
     )
 
 

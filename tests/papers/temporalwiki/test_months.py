@@ -60,13 +60,25 @@ def test_what_needs_deleted_dumps_is_refused_before_it_is_recorded(dumps, tmp_pa
     assert "The dumps of 20200601 have been deleted" in capsys.readouterr().err
     assert (out / job.RECORD).read_bytes() == record
     assert ckl.main(table) == 0
+    # Nothing is trained, and still no snapshot is forgotten or taken in another size.
+    one = next(folder.glob("*20200701*.xml.bz2"))
+    one.write_bytes(one.read_bytes()[:-9])
+    capsys.readouterr()
+    assert ckl.main(table) == 2
+    assert f"The dump {one.name} has " in capsys.readouterr().err
+    assert ckl.main([*table[:-2], table[-1]]) == 2  # without the date that is deleted
+    assert (out / job.RECORD).read_bytes() == record
+    one.unlink()
+    assert ckl.main([*table[:-2], table[-1]]) == 0
+    known = [json.loads(text)["snapshots"] for text in (record, (out / job.RECORD).read_bytes())]
+    assert known[0] == known[1] and len(known[0]) == 3
 
 
 def test_whole_text_of_deleted_dumps_is_asked_for(tmp_path):
     data = Data(Updates(out=str(tmp_path)), ())
     gone = snapshots.Snapshot("20210101", "", "", was="20210101: a.xml.bz2, b.json.gz")
     with pytest.raises(
-        UserError, match="20210101 have been deleted, .* fetch a.xml.bz2, b.json.gz"
+        UserError, match="20210101 have been deleted .* give a.xml.bz2, b.json.gz again"
     ):
         data.whole_text(gone)
 
@@ -264,4 +276,4 @@ def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkey
         f.write(b" ")
     argv[1] = f"--out={out}"
     assert ckl.main([*argv, *places]) == 2  # what is finished stays
-    assert "delete that folder to begin it anew" in capsys.readouterr().err
+    assert f"The dump {broken.name} has 6,001 bytes, and had 6,000" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data.checksums import files_of
 from ckl_jax.papers.temporalwiki.data.dumps import check_wikis, date_of, open_dump
 
+_SIZE = re.compile(r"(\S+) \((\d+) bytes\)")  # of a dump in a description
 _GIVE = (
     "give a folder with one Wikipedia and one Wikidata dump, or FOLDER/YYYYMMDD for a date in it"
 )
@@ -86,8 +87,8 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
     Args:
       paths: as for `find`; or one folder, for all dates of which it holds both dumps, or a folder
         with both.
-      known: descriptions of snapshots, of `Snapshot.describe`; a folder's dates between them are
-        passed over, and a list that has the last of them need not have the others.
+      known: descriptions of snapshots, of `Snapshot.describe`, which need not be named any more;
+        a folder's dates between them are passed over.
 
     Raises:
       UserError: as `find`, of a snapshot that is not known; or a date of the folder lacks a dump
@@ -126,15 +127,12 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
 
 def _with_deleted(named: list[Snapshot], known: Sequence[str]) -> list[Snapshot]:
     """Adds the known ones that `named` lacks: a pattern like dumps/2021* misses deleted folders."""
-    dates = {snapshot.date for snapshot in named}
-    if not known or known[-1].partition(":")[0] not in dates:
-        return named
-    snapshots = list(named)
+    snapshots, dates = list(named), {snapshot.date for snapshot in named}
     for text in known:
         date = text.partition(":")[0]
-        if date and date not in dates:
-            place = next(i for i, snapshot in enumerate(snapshots) if snapshot.date > date)
-            snapshots.insert(place, Snapshot(date, "", "", text))
+        if date not in dates:
+            later = (i for i, snapshot in enumerate(snapshots) if snapshot.date > date)
+            snapshots.insert(next(later, len(snapshots)), Snapshot(date, "", "", text))
     return snapshots
 
 
@@ -165,6 +163,19 @@ def _one(path: str | os.PathLike, kind: str, files: list[Path]) -> Path:
     raise UserError(
         f"The snapshot {path} has {names} {kind} dump{'s' * (len(files) > 1)}; {_GIVE}."
     )
+
+
+def check_sizes(snapshots: Sequence[Snapshot], known: Sequence[str]) -> None:
+    """Raises `UserError` if a dump has another size than a known one of its name and date."""
+    sizes_of = {text.partition(":")[0]: dict(_SIZE.findall(text)) for text in known}
+    for snapshot in snapshots:
+        for name, size in _SIZE.findall(snapshot.describe()):
+            was = sizes_of.get(snapshot.date, {}).get(name, size)
+            if size != was:
+                raise UserError(
+                    f"The dump {name} has {int(size):,} bytes, and had {int(was):,} when it was "
+                    "read; fetch it again, remove it, or choose another --out."
+                )
 
 
 def check_series(snapshots: Sequence[Snapshot]) -> None:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 from ckl_jax.papers.temporalwiki.data import checksums
 from ckl_jax.papers.temporalwiki.data.own_snapshots import WIKI
-from ckl_jax.papers.temporalwiki.data.snapshots import check_series, find_all
+from ckl_jax.papers.temporalwiki.data.snapshots import check_series, check_sizes, find_all
 from ckl_jax.papers.temporalwiki.data.wiki_xml import read_pages
 
 OLD, NEW = "2020-01-01", "2021-01-01"
@@ -288,11 +289,26 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
         (place / name).touch()
     later = [f"{folder}/20210101", str(place)]
     assert find_all(later, known)[:2] == [old, new] and len(find_all(later, known)) == 3
-    # The last known one is needed for the next interval: without it this is another study.
-    assert [s.date for s in find_all([*later[1:], f"{folder}/20200101"], known)] == [
-        "20220101",
-        "20200101",
-    ]
+    # Also of several, and of the newest: whether their dumps are needed is asked later.
+    assert [s.was for s in find_all(later[1:], known)] == [*known, ""]
+    newest = find_all(later[1:])[0].describe()
+    assert [s.was for s in find_all(later[:1], [*known, newest])] == [known[0], "", newest]
+    with pytest.raises(UserError, match="not later than"):
+        check_series(find_all([*later[1:], f"{folder}/20200101"], known))
+
+
+def test_a_dump_that_has_another_size_than_before_is_named(inputs):
+    assert snapshots(inputs) == 0
+    both = find_all([str(inputs / "out")])
+    known = [s.describe() for s in both]
+    check_sizes(both, known)
+    path = Path(both[1].wikidata)
+    size = path.stat().st_size
+    path.write_bytes(b"")
+    said = f"The dump {path.name} has 0 bytes, and had {size:,} when it was read"
+    with pytest.raises(UserError, match=said):
+        check_sizes(both, known)
+    check_sizes(both, known[:1])  # of which nothing is made yet
 
 
 def test_a_date_that_lacks_a_dump_is_named(inputs, capsys):
