@@ -31,14 +31,8 @@ _FACTORS = {"hundred": 10**2, "thousand": 10**3, "lakh": 10**5, "million": 10**6
 _FACTORS |= {"crore": 10**7, "billion": 10**9, "trillion": 10**12}
 _SCALES = "|".join(_FACTORS)
 _NUMBER = re.compile(rf"(?<![\w.])(0?\.\d+|[1-9]\d{{0,19}}(?:\.\d+)?)({_SCALES})?$")
-_WORD = re.compile(
-    # A number with what changes it: "-5", "US$5 million", "< 5", "5 %"; a word, also "C++"; a sign.
-    rf"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−–+])?(?:(?<!\w)[A-Z]{{0,3}}[{CURRENCIES}] ?)?"
-    rf"(?:(?<![\w.])\.)?\d\w*(?:['’.,]\w+)*(?: (?:{_SCALES})\b)?"
-    rf"(?: ?(?:[%‰{CURRENCIES}]|°[CFK]?|per ?cent\b)|[′″])?"
-    r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
-)
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_BLANKS = "\u00a0\u2009\u202f"  # between the digits of a number
+_THOUSANDS = re.compile(rf"(?<=\d)[,{_BLANKS}](?=\d{{3}}(?!\d))")
 _PERCENT = re.compile("per ?cent$")
 _SPELT = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -47,6 +41,7 @@ _SPELT = (
 _DIGITS = {word: str(n) for n, word in enumerate(_SPELT.split(), 2)}
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _DIGITS |= {word: str(10 * n) for n, word in enumerate(_TENS, 2)}
+_DIGITS |= {f"{word}%": f"{digits}%" for word, digits in (*_DIGITS.items(), ("one", "1"))}
 _NUMBERS = frozenset(
     "hundred thousand million billion trillion dozen dozens hundreds thousands millions "
     "billions".split()
@@ -68,6 +63,13 @@ _NO_UNITS = frozenset(  # more often than units
 _UNITS = {name: unit for name, unit in UNITS_BY_NAME.items() if name not in _NO_UNITS} | _TIMES
 _UNITS |= {"am": "am", "a.m": "am", "pm": "pm", "p.m": "pm"}
 _SHORT = 4  # letters of a unit that is one behind a number only, as "m" is
+_BYTES = "kb mb gb tb pb kib mib gib tib kbps mbps gbps ms".split()
+# Units that may be written without a blank; st and rd are ordinals'.
+_ATTACHED = "|".join(
+    unit
+    for unit in (*_UNITS, *_BYTES)
+    if unit.isalpha() and 1 < len(unit) <= _SHORT and unit not in ("st", "rd")
+)
 _WORDS_TOO = frozenset(("March", "May"))
 _OPENERS = frozenset(  # words that begin sentences and are no names
     "a about according after again all also although among an and another any around as at "
@@ -85,6 +87,15 @@ _PAST = frozenset(  # may follow one as well as many
     "won would wrote".split()
 )
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
+_WORD = re.compile(
+    # A number with what changes it: "-5", "US$5 million", "< 5", "5 %"; a word, also "C++"; a sign.
+    rf"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−–+])?(?:(?<!\w)[A-Z]{{0,3}}[{CURRENCIES}] ?)?"
+    rf"(?:(?<![\w.])\.)?(?:(?<!\d)\d{{1,3}}(?:[{_BLANKS}]\d{{3}})+(?:[.,]\d+)?(?!\w)"
+    rf"|\d+(?:[.,]\d+)*(?=(?i:{_ATTACHED})\b)|\d\w*(?:['’.,]\w+)*)(?: (?:{_SCALES})\b)?"
+    rf"(?: ?(?:[%‰{CURRENCIES}]|°[CFK]?|per ?cent\b)|[′″])?"
+    rf"|\b(?i:one|{'|'.join(filter(str.isalpha, _DIGITS))}) per ?cent\b"
+    r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
+)
 Span = tuple[int, int]
 
 
@@ -157,20 +168,20 @@ class OldSentences:
         return self._words[-place] if fraction >= _MIN_ALIKE else None
 
     def _kind(self, sentence: str, words: list[str], old: list[str]) -> str:
-        plain, known = _lower(words), set(old)
-        # {word that the old sentence lacks: as it is written, and whether it begins the sentence}
-        new = {w: (words[n], n == 0) for n, w in enumerate(plain) if w not in known}
+        plain, known = _lower(words), {*old, *_ones(old)}
+        # {word that the old sentence lacks: its place}
+        new = {w: n for n, w in enumerate(plain) if w not in known}
         # The first word of a sentence is capitalised anyway.
-        dates = (word for word, first in new.values() if not (first and word in _WORDS_TOO))
+        dates = (words[n] for n in new.values() if not (n == 0 and words[n] in _WORDS_TOO))
         if any(map(_is_number, new)) or not _DATES.isdisjoint(dates):
             return NUMBER
         if any(_has_another(find, old, plain) for find in (_ORDINALS.intersection, _units, _ones)):
             return NUMBER
-        written = [word for word, _ in new.values()]
+        written = [words[n] for n in new.values()]
         if not any(word[0].isupper() or _is_odd(word) for word in written):
             return REWORDED
         is_name = any(map(_is_odd, written)) or self._has_name(sentence, words, old, plain)
-        return NAME if is_name else REWORDED
+        return NAME if is_name or _is_first(words, new.get("i", 0)) else REWORDED
 
     def _has_name(self, sentence: str, words: list[str], old: list[str], plain: list[str]) -> bool:
         """Whether the old sentence lacks a word of a name."""
@@ -216,8 +227,15 @@ def _units(words: Sequence[str]) -> set[str]:
 
 
 def _ones(words: Sequence[str]) -> list[str]:
-    """The numbers; "one" is no number but in place of another."""
-    return [word for word in words if word == "one" or _is_number(word)]
+    """The numbers; "one" is no number but in place of another, and is 1."""
+    return ["1" if word == "one" else word for word in words if word == "one" or _is_number(word)]
+
+
+def _is_first(words: Sequence[str], place: int) -> bool:
+    """Whether a word is the numeral of a name, as of World War I, and no pronoun."""
+    if not place or words[place] != "I" or not words[place - 1][0].isupper():
+        return False
+    return words[place - 1].lower() not in _OPENERS
 
 
 def _is_odd(word: str) -> bool:
