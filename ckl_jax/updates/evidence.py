@@ -19,7 +19,7 @@ from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from ckl_jax.train import compile_cache
 from ckl_jax.updates import scores
-from ckl_jax.updates.items import Item
+from ckl_jax.updates.items import Item, Positions
 
 _AT_ONCE, _TEXTS_AT_ONCE = 512, 64  # statements
 _PIECE_WORDS = 120
@@ -51,37 +51,26 @@ def ask(
     Returns:
       {"answers": {item id: place among its candidates}, "texts": {name: [[nats, tokens], ...]},
       "tasks": their results}.
-      Items and pieces that are longer than the model's positions are left out.
+      Pieces that are longer than the model's positions are left out.
     """
-    limit = getattr(scorer.model.config, "max_positions", None)
-
-    def fits(statement: Statement) -> bool:
-        if limit is None:
-            return True
-        (ids,) = scorer.model.input_vocabulary.encode_many([statement.text])
-        return len(ids) + 2 <= limit
-
-    kept = [item for item in items if fits(max(item.statements(), key=lambda s: len(s.text)))]
-    asked = "facts asked"
-    if too_long := len(items) - len(kept):
-        asked += f", without {too_long} that are longer than the model's {limit} positions"
+    positions = Positions(scorer.model.config, scorer.model.input_vocabulary)
     answers: dict[str, int] = {}
-    for part in batches(kept, lambda item: len(item.candidates), _AT_ONCE):
+    for part in batches(items, lambda item: len(item.candidates), _AT_ONCE):
         statements = [s for item in part for s in item.statements()]
         sums = scorer.token_scores(statements).values.sum(1)
         for item in part:
             mine, sums = sums[: len(item.candidates)], sums[len(item.candidates) :]
             answers[item.id] = int(np.argmax(mine))
-        progress(len(answers), len(kept), asked)
+        progress(len(answers), len(items), "facts asked")
     losses = {}
     for name, statements in texts.items():
-        fitting = [s for s in statements if fits(s)]
+        fitting = [s for s in statements if positions.hold(s.text)]
         losses[name] = []
         for part in batches(fitting, lambda _: 1, _TEXTS_AT_ONCE):
             part_scores = scorer.token_scores(part)
             pairs = zip(-part_scores.values.sum(1), part_scores.scored.sum(1), strict=True)
             losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
-    results = {"answers": answers, "texts": losses, "too_long": too_long}
+    results = {"answers": answers, "texts": losses}
     return results | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
 
 

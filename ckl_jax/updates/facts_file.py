@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import datetime
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ckl_jax.data.buckets import hash64
@@ -66,7 +66,12 @@ def read(path: str | Path) -> list[Question]:
 
 
 def items(
-    questions: Sequence[Question], since: str, until: str, limit: int, seed: int = 0
+    questions: Sequence[Question],
+    since: str,
+    until: str,
+    limit: int,
+    seed: int = 0,
+    fits: Callable[[Item], bool] = lambda item: True,
 ) -> list[Item]:
     """Makes items of questions.
 
@@ -76,6 +81,7 @@ def items(
       until: the last day of the text; later answers are left out.
       limit: items of each tag, at most.
       seed: of the choice of items and of wrong answers.
+      fits: whether an item can be asked.
     """
     pools = collections.defaultdict(dict)
     for question in questions:
@@ -90,7 +96,8 @@ def items(
         tag = "new" if was is None else "kept" if same else "changed"
         if len(chosen[tag]) < limit:
             old = was.text if tag == "changed" else ""
-            if item := _item(question, now, old, tag, pools[question.relation], seed):
+            item = _item(question, now, old, tag, pools[question.relation], seed)
+            if item and fits(item):
                 chosen[tag].append(item)
     return [item for tag in TAGS for item in chosen[tag]]
 

@@ -18,7 +18,8 @@ import dataclasses
 import functools
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
 
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
@@ -86,6 +87,38 @@ class Item:
         return cls(**{name: row[name] for name in names} | {"candidates": tuple(row["candidates"])})
 
 
+class Positions:
+    """What a model has positions for, with a first and a last token.
+
+    Attributes:
+      limit: its positions, None without a limit.
+      too_long: the sentences of items that were too long.
+    """
+
+    def __init__(self, config: Any, vocabulary: Any):
+        self.limit: int | None = getattr(config, "max_positions", None)
+        self.too_long: set[str] = set()
+        self._vocabulary = vocabulary
+
+    @property
+    def left_out(self) -> dict[str, int | None]:
+        """What overlap.json says of items that were too long."""
+        return {"too_long": len(self.too_long), "positions": self.limit}
+
+    def hold(self, text: str) -> bool:
+        if self.limit is None:
+            return True
+        (ids,) = self._vocabulary.encode_many([text])
+        return len(ids) + 2 <= self.limit
+
+    def hold_item(self, item: Item) -> bool:
+        """Whether all of its statements have room; notes an item of which one has not."""
+        fits = all(self.hold(statement.text) for statement in item.statements())
+        if not fits:
+            self.too_long.add(item.text)
+        return fits
+
+
 def make(
     new: Iterable[Document],
     old: Iterable[Document],
@@ -94,6 +127,7 @@ def make(
     earlier: Sequence[Item] = (),
     asked: Iterable[str] = (),
     held_back: tuple[Iterable[Document], Iterable[Document]] = ((), ()),
+    fits: Callable[[Item], bool] = lambda item: True,
 ) -> tuple[list[Item], frozenset[str]]:
     """Makes items from new text, and from old text for facts that only it states.
 
@@ -110,6 +144,7 @@ def make(
       held_back: further new and old documents, on which no model is trained: they say what was so,
         and no item is made of them.
       asked: sentences that are held back whatever is made, such as those of the user's questions.
+      fits: whether an item can be asked.
 
     Returns:
       The items, and the sentences that must be neither trained on nor replayed, by `normalise`.
@@ -128,7 +163,8 @@ def make(
             sentences = frozenset(pair) not in seen and _two_wordings(pair, index, held, stays)
             if not sentences or (tag := _tag(pair, index, now, before))[0] not in wanted:
                 continue
-            if item := _item(pair, *sentences, *tag, (now, before), seed):
+            item = _item(pair, *sentences, *tag, (now, before), seed)
+            if item and fits(item):
                 chosen[item.tag].append(item)
                 seen.add(frozenset(pair))
                 stays.add(normalise(item.evidence))
@@ -140,7 +176,7 @@ def make(
         for tag, mine in chosen.items()
     }
     made = [item for tag in TAGS for item in stated[tag]]
-    again = _still_right(earlier, made, now, before)
+    again = list(filter(fits, _still_right(earlier, made, now, before)))
     again.sort(key=lambda item: hash64(seed, item.id))
     room = max(0, limits["kept"] - len(stated["kept"]))
     return made + again[:room], no_text

@@ -23,9 +23,6 @@ from ckl_jax.analysis import gate, labels, review_page
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.data import watching
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.facts.ckl_files import BLANK
-from ckl_jax.data.facts.overlap import measure
-from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, spread, write_documents
 from ckl_jax.errors import UserError, if_missing
@@ -120,6 +117,7 @@ def describe(settings: Update, progress: Progress) -> tuple[int, list[str]]:
         run.make_items()
         probed = records.read_items(run.folder)
         plan = run.plan()
+        plan = plan.with_rows(plan.tokens // plan.length)
     size = training.parameters(run.model)
     tokens = plan.epochs * plan.tokens
     seconds = 6 * tokens * size / training.speed()
@@ -265,7 +263,8 @@ class _Run:
             raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
         before = records.read_items(self.folder)
         left = item_review.apply(before, Path(self.settings.decisions))
-        files.write_json(self.folder / "overlap.json", self._overlap(left))
+        overlap = records.read(self.folder, "overlap.json") | self._overlap(left)
+        files.write_json(self.folder / "overlap.json", overlap)
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, left))
         shutil.copyfile(self.settings.decisions, decided)
         self._say(f"{len(before) - len(left)} of {len(before)} items are dropped by the review.")
@@ -353,8 +352,8 @@ class _Run:
             )
         self._say(
             f"{counts.kept:,} documents with {counts.words:,} new words, {counts.first_date} to "
-            f"{counts.last_date}; {counts.known:,} had nothing new, {counts.older:,} are older"
-            f"{self.settings.since and f' than {self.settings.since}'}."
+            f"{counts.last_date}; {counts.known:,} had nothing new, {counts.empty:,} no words, "
+            f"{counts.older:,} are older{self.settings.since and f' than {self.settings.since}'}."
         )
         self._refuse_again(known)
         has_older = counts.older or self.learned
@@ -414,10 +413,15 @@ class _Run:
         limit, seed = self.settings.max_items, self.settings.seed
         counts = records.read(self.folder, "documents.json")
         until = max(counts["last_date"], self._last_day())  # late text reverses no history
-        own = facts_file.items(self.facts, self._since(counts), until, limit, seed)
+        positions = items.Positions(self.config, self.vocabulary)
+        fits, since = positions.hold_item, self._since(counts)
+        own = facts_file.items(self.facts, since, until, limit, seed, fits)
         if self.facts:
             used = f"{len(own):,} of {len(self.facts):,} questions of --facts are used"
-            self._say(f"{used}; the others are later, above --max-items, or without wrong answers.")
+            self._say(
+                f"{used}; the others are later, too long, above --max-items, or without wrong "
+                "answers."
+            )
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
         earlier = [item for folder in self.learned for item in records.read_items(folder)]
         # Of one's own facts the file of this update says what is right now.
@@ -426,7 +430,7 @@ class _Run:
         parts = self._parts(held_out=False), self._older()
         write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
         unread = new_text.read(self.folder / "held_out.jsonl"), self._older_held_out()
-        made, held = items.make(*parts, room, seed, again, asked, unread)
+        made, held = items.make(*parts, room, seed, again, asked, unread, fits)
         made = [*own, *made]
 
         def write(name: str, documents: Iterable[Document]) -> None:
@@ -436,11 +440,16 @@ class _Run:
         write("new.jsonl", self._parts(held_out=False))
         write("replay.jsonl", spread(self._older(), training.REPLAYED))
         files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, made))
-        overlap = self._overlap(made)
+        overlap = self._overlap(made) | positions.left_out
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
         tags = ", ".join(f"{n} {tag}" for tag, n in counts.items())
         self._say(f"Questions: {tags}. {records.described(overlap)}")
         files.write_json(self.folder / "overlap.json", overlap)
+
+    def _overlap(self, made: list[items.Item]) -> dict[str, Any]:
+        trained = [self.folder / f"{name}.jsonl" for name in ("new", "replay")]
+        before = [f for folder in self.learned if (f := folder / "new.jsonl").exists()]
+        return records.overlap(made, trained, before)
 
     def _last_day(self) -> str:
         """Of all text that is learned."""
@@ -455,21 +464,6 @@ class _Run:
             return counts["first_date"]
         last = datetime.date.fromisoformat(self._last_day())
         return (last + datetime.timedelta(days=1)).isoformat()
-
-    def _overlap(self, probed: list[items.Item]) -> dict[str, Any]:
-        probes = [ProbeItem(id=i.id, input=i.cloze(BLANK), answers=(i.answer,)) for i in probed]
-        if not probes:
-            return {"items": 0, "exact": 0, "near": [], "earlier": 0}
-        trained = [self.folder / f"{name}.jsonl" for name in ("new", "replay")]
-        before = [f for folder in self.learned if (f := folder / "new.jsonl").exists()]
-        corpora = {
-            name: (document.text for path in paths for document in new_text.read(path))
-            for name, paths in {"trained": trained, "earlier": before}.items()
-        }
-        found = measure({"items": probes}, corpora)["items"]
-        overlap, earlier = found["trained"], found["earlier"].exact
-        measured = {"items": overlap.items, "exact": overlap.exact, "near": overlap.near}
-        return measured | {"earlier": earlier}
 
     # --- models
 
@@ -531,10 +525,12 @@ class _Run:
             shutil.rmtree(imported, ignore_errors=True)  # what a killed import left
             import_checkpoint(str(self.model), str(imported))
         arguments = (self.folder / "rows", self.vocabulary, plan.length, self.masked)
-        if not training.make_rows("new", self.folder / "new.jsonl", *arguments):
+        rows = training.make_rows("new", self.folder / "new.jsonl", *arguments)
+        if not rows:
             raise UserError(f"{self.folder}: no text is left to train on but held-out sentences.")
         replay = training.make_rows("old", self.folder / "replay.jsonl", *arguments)
         training.require_earlier_text(self.settings.method, self.masked, replay)
+        plan = plan.with_rows(rows)
         self._say(
             f"Training by {self.settings.method}: rows of {plan.length} tokens, "
             f"{plan.batch_size} a step, {plan.epochs} passes, rate {plan.learning_rate:g}."

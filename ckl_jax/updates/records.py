@@ -1,14 +1,18 @@
 """Reads the files that updates have left, which may be damaged."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks, files
 from ckl_jax.analysis import gate
+from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.dated_facts import check_day
+from ckl_jax.data.facts.overlap import measure
+from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.errors import UserError
+from ckl_jax.updates import new_text
 from ckl_jax.updates.items import Item
 from ckl_jax.updates.new_text import Counts
 
@@ -51,6 +55,27 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     return record
 
 
+def overlap(
+    items: Sequence[Item], trained: Iterable[Path], earlier: Iterable[Path]
+) -> dict[str, Any]:
+    """How many items stand in text, for overlap.json.
+
+    Args:
+      trained, earlier: files of documents of this update and of earlier ones.
+    """
+    probes = [ProbeItem(id=i.id, input=i.cloze(BLANK), answers=(i.answer,)) for i in items]
+    if not probes:
+        return {"items": 0, "exact": 0, "near": [], "earlier": 0}
+    corpora = {
+        name: (document.text for path in paths for document in new_text.read(path))
+        for name, paths in {"trained": trained, "earlier": earlier}.items()
+    }
+    found = measure({"items": probes}, corpora)["items"]
+    now = found["trained"]
+    measured = {"items": now.items, "exact": now.exact, "near": now.near}
+    return measured | {"earlier": found["earlier"].exact}
+
+
 def described(overlap: dict[str, Any]) -> str:
     """How many questions of an `overlap.json` stand in the training text, as a sentence."""
     exact, nearly = overlap["exact"], max(0, sum(overlap["near"][-1:]) - overlap["exact"])
@@ -61,6 +86,11 @@ def described(overlap: dict[str, Any]) -> str:
     )
     if earlier := overlap.get("earlier"):  # older files have none
         said += f"; {earlier:,} stand word by word in what earlier updates trained on"
+    if too_long := overlap.get("too_long"):
+        said += (
+            f". {too_long:,} more are longer than the model's {overlap['positions']} positions and "
+            "are not asked"
+        )
     return said + "."
 
 

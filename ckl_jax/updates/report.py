@@ -42,7 +42,8 @@ def write_report(
         _says(estimates),
         f"Update {folder.name} of {Path(registry.model).name}, by {record['method']}, on "
         f"{count(counts['kept'], 'document')} with {counts['words']:,} new words, "
-        f"{counts['first_date']} to {counts['last_date']}.",
+        f"{counts['first_date']} to {counts['last_date']}"
+        + (f"; {counts['empty']:,} had no words." if counts["empty"] else "."),
         _asked(rows),
     ]
     spans = {n: f"{decimals(s['low'])} to {decimals(s['high'])}" for n, s in estimates.items()}

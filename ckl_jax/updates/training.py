@@ -13,6 +13,7 @@ from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.safetensors_files import open_safetensors
 from ckl_jax.config import gin_config
 from ckl_jax.config.gin_files import BUNDLED, bundled_methods
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.packing import pack, row_features
 from ckl_jax.data.tasks.prepare import describe, encoded, make_task
@@ -48,6 +49,12 @@ class Plan:
     epochs: int
     learning_rate: float
     tokens: int  # of a pass, about
+
+    def with_rows(self, rows: int) -> "Plan":
+        """With a batch of no more rows than a text has, and the same on every device."""
+        devices = jax.device_count()
+        most = max(1, rows // devices) * devices
+        return dataclasses.replace(self, batch_size=min(self.batch_size, most))
 
 
 def gin_files(method: str, masked: bool) -> tuple[str, ...]:
@@ -136,13 +143,13 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
     )
 
 
-def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, masked: bool) -> bool:
-    """Makes the cached task of a file of documents; returns False if it has no text."""
+def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, masked: bool) -> int:
+    """Makes the cached task of a file of documents; returns its rows, 0 without text."""
     if not any(d.text for d in read(path)):
-        return False
+        return 0
     if not masked:
         prepare_rows({name: path}, out, vocabulary, length, packed=True, replace=True)
-        return True
+        return len(CachedTask.open(out / name))
     lengths = _lengths(length, masked)
     meta = describe(name, path, vocabulary, lengths, packed=True)
 
@@ -154,7 +161,7 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
 
     features = row_features(tuple(lengths), packed=True)
     make_task(out / name, meta, pack(rows(), lengths), vocabulary, features=features, replace=True)
-    return True
+    return len(CachedTask.open(out / name))
 
 
 def _lengths(length: int, masked: bool) -> dict[str, int]:

@@ -4,6 +4,7 @@ import types
 
 import numpy as np
 
+from ckl_jax.data.facts.statements import Statement
 from ckl_jax.updates import evidence
 from ckl_jax.updates.items import Item
 
@@ -21,16 +22,10 @@ class Letters:
         return types.SimpleNamespace(values=values, scored=values < 0)
 
 
-def test_questions_longer_than_the_positions_are_counted_aloud():
-    items = [
-        Item(id=str(i), tag="new", text=text, start=0, end=2, candidates=("ab", "c"), old="")
-        for i, text in enumerate(("ab d", "ab defgh"))
-    ]
+def test_facts_are_asked_and_text_beyond_the_positions_is_left_out():
+    items = [Item(id="0", tag="new", text="ab d", start=0, end=2, candidates=("ab", "c"), old="")]
+    texts = {"new": [Statement(text, (), ((0, 1),)) for text in ("ab d", "ab defgh")]}
     said = []
-    results = evidence.ask(Letters(), items, {}, lambda *given: said.append(given))
-    assert results["answers"] == {"0": 1} and results["too_long"] == 1
-    assert said[-1] == (
-        1,
-        1,
-        "facts asked, without 1 that are longer than the model's 8 positions",
-    )
+    results = evidence.ask(Letters(), items, texts, lambda *given: said.append(given))
+    assert results["answers"] == {"0": 1} and results["texts"] == {"new": [[4.0, 1]]}
+    assert said[0] == (1, 1, "facts asked")

@@ -1,11 +1,12 @@
 """Questions of the user's own."""
 
 import json
+import types
 
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.updates import facts_file
+from ckl_jax.updates import facts_file, items, records
 
 ROWS = """question,answer,date,relation,aliases
 The head of government of Japan is ____.,Fumio Kishida,2021-10-04,head,F. Kishida
@@ -49,6 +50,23 @@ def test_wrong_answers_are_of_the_same_relation_and_no_other_names(tmp_path):
         assert ("Tokyo" in item.candidates) == ("capital" in question)
     malta = next(i for i in found.values() if i.answer == "Robert Abela")
     assert "R. Abela" not in malta.candidates and "Fumio Kishida" in malta.candidates
+
+
+def test_questions_beyond_the_positions_take_no_place(tmp_path):
+    read = facts_file.read(write(tmp_path, ROWS))
+    letters = types.SimpleNamespace(encode_many=lambda texts: [[1] * len(texts[0])])
+    positions = items.Positions(types.SimpleNamespace(max_positions=34), letters)
+    fits = positions.hold_item
+    found = facts_file.items(read, "2024-09-01", "2024-12-31", 2, fits=fits)
+    # "The capital of Japan is Valletta." has 33 letters, and a first and a last token 35.
+    assert found == [] and positions.too_long
+    positions = items.Positions(types.SimpleNamespace(max_positions=35), letters)
+    found = facts_file.items(read, "2024-09-01", "2024-12-31", 2, fits=positions.hold_item)
+    assert {item.answer for item in found} == {"Tokyo", "Valletta"}
+    assert all(text.startswith("The head of government") for text in positions.too_long)
+    measured = records.overlap(found, (), ()) | positions.left_out
+    said = f"{len(positions.too_long)} more are longer than the model's 35 positions and are not"
+    assert said in records.described(measured)
 
 
 def test_an_answer_that_only_changed_its_name_is_kept(tmp_path):

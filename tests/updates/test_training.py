@@ -2,6 +2,7 @@
 
 import types
 
+import jax
 import pytest
 
 from ckl_jax.data.text.documents import Document, write_documents
@@ -40,3 +41,13 @@ def test_tokens_are_counted_as_the_model_splits_the_text(tmp_path):
     by_bytes = types.SimpleNamespace(encode_many=lambda texts: [text.encode() for text in texts])
     found = training.count_tokens(tmp_path / "new.jsonl", count, by_bytes)
     assert found == pytest.approx(tokens, rel=0.05)
+
+
+def test_a_batch_is_no_larger_than_the_text():
+    plan = training.Plan(("a", "b"), 512, 32, 1, 1e-3, 10**6)
+    devices = jax.device_count()
+    assert [plan.with_rows(rows).batch_size for rows in (99, 3 * devices + 1, 1)] == [
+        32,
+        3 * devices,
+        devices,
+    ]

@@ -20,7 +20,10 @@ _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 CAPITALS = "".join(
     letter for letter in map(chr, (*range(0x530), *range(0x1E00, 0x1F00))) if letter.isupper()
 )
-_SENTENCE_END = re.compile(rf"(?<=[.!?])[\"”')]*\s+(?=[\"“'(]?[{CAPITALS}0-9])|\n+")
+# Quotation marks, brackets and Markdown's emphasis may stand on both sides.
+_SENTENCE_END = re.compile(
+    rf"(?<=[.!?])[\"”')*_]*\s+(?=(?:[*_]{{1,3}}|[\"“'(])*[{CAPITALS}0-9])|\n+"
+)
 _ABBREVIATION = re.compile(rf"\b(?:[{CAPITALS}]|Mr|Mrs|Ms|Dr|Prof|St)\.$")
 
 
