@@ -156,7 +156,8 @@ class ProgressBar:
 
     def _measure(self, steps: int, seconds: float, tokens: int) -> None:
         self._updates += 1
-        if self._updates == 2:  # the first step warms up and counts while there is no other
+        # The first step warms up and counts while there is no other; a first call of many counts.
+        if self._updates == 2 and self._sums[0] <= steps:
             self._sums = (0.0, 0.0, 0.0)
         # Large models take minutes for a step; a mean over 30 seconds would then be the last step
         # alone.

@@ -168,6 +168,10 @@ def test_plain_lines_come_every_ten_seconds_with_speed_and_time_left():
     for step, seconds in enumerate((100.0, 0.5, 0.5), 1):  # the first one warms up
         slow.update(step, seconds=seconds)
         assert slow.seconds_per_step == (100.0 if step == 1 else 0.5)
+    short = ProgressBar(15, "dynamic_eval all", mode="silent")
+    short.update(14, seconds=1.4)  # of many steps, beside which the last one's time says little
+    short.update(15, seconds=1e-5)
+    assert short.seconds_per_step == pytest.approx(1.4 / 15, rel=0.1)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

@@ -316,9 +316,10 @@ class DynamicRun:
         # A uniform distribution over the vocabulary.
         guessing = float(np.log(self.restored.model.config.vocab_size))
         if nats > guessing:
+            rate = "the learning rate is too high, or " if self.tx is not None else ""
             print(
-                f"That is {nats:.2f} nats a token, where guessing costs {guessing:.2f}: the "
-                "learning rate is too high, or the model is not one of such text."
+                f"That is {nats:.2f} nats a token, where guessing costs {guessing:.2f}: {rate}the "
+                "model is not one of such text."
             )
         return summary
 
