@@ -197,8 +197,8 @@ def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
 
 
 def fuar_cell(result: Any, samples: np.ndarray) -> dict[str, float | None]:
-    """FUAR and its interval; None ("no gain") stands for infinity, which JSON lacks."""
-    low, high = (end if np.isfinite(end) else None for end in statistics.interval(samples))
+    """FUAR and its interval, NaN of one fact; None ("no gain") is infinity, which JSON lacks."""
+    low, high = (None if np.isinf(end) else end for end in statistics.interval(samples))
     return {**dataclasses.asdict(result), "low": low, "high": high}
 
 

@@ -158,10 +158,10 @@ def estimate(value: float, samples: np.ndarray) -> dict[str, float]:
 def fuar_samples(
     scores: Sequence[Mapping[str, np.ndarray]], forgotten, updated, acquired
 ) -> np.ndarray:
-    """FUAR of each bootstrap sample, [B]; infinity where nothing was gained."""
+    """FUAR of each bootstrap sample, [B]; infinity where nothing was gained, NaN if that is NaN."""
     lost, gained = fuar_parts(scores, forgotten, updated, acquired)
     lost, gained = np.broadcast_arrays(np.asarray(lost, float), np.asarray(gained, float))
-    out = np.full(lost.shape, np.inf)
+    out = np.where(np.isnan(lost + gained), np.nan, np.inf)
     # Divides where something was gained; elsewhere infinity stays.
     np.divide(lost, gained, out=out, where=gained > 1e-9)
     return out

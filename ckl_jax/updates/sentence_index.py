@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from ckl_jax.data.text.documents import Document
-from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.sentences import normalise, without_markdown
 from ckl_jax.data.text.spans import CAPITALS, has_sentinel, split_sentences
 from ckl_jax.updates.names import NameFinder
 
@@ -150,6 +150,7 @@ class Index:
     def _read(
         self, text: str, names: NameFinder, document: Document, is_read: bool
     ) -> Sentence | None:
+        text = without_markdown(text)
         words = _WORD.findall(text.lower())
         if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
             return None

@@ -114,12 +114,15 @@ def test_interval_ranks_infinity_last():
     assert st.interval(samples) == (0.0, math.inf)
 
 
-def test_fuar_samples_never_nan():
+def test_fuar_samples_are_nan_of_nan_alone():
     zero, one = np.zeros(3), np.ones(3)
     before = {"IL": one, "UL": np.array([0.0, 1.0, 0.0])}
     after = {"IL": zero, "UL": np.array([2.0, 1.0, 0.0])}
     samples = st.fuar_samples([before, after], ["IL"], "UL", None)
     assert samples.tolist() == [0.5, math.inf, math.inf]
+    one_fact = {"IL": zero, "UL": np.full(3, np.nan)}  # which has no interval
+    samples = st.fuar_samples([before, one_fact], ["IL"], "UL", None)
+    assert np.isnan(samples).all() and math.isnan(st.interval(samples)[0])
 
 
 def test_mcnemar_is_the_exact_binomial_test():

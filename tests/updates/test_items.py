@@ -6,6 +6,7 @@ import pytest
 
 from ckl_jax.data.text.documents import Document
 from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.updates import items
 from tests.updates import planted
 from tests.updates.planted import right
@@ -177,6 +178,28 @@ def test_names_may_begin_with_any_capital():
     _, _, made, _ = make(2, facts=facts)
     _, _, plain, _ = make(2, each=20)
     assert len(made) == len(set(right(made, facts))) == len(plain)
+
+
+@pytest.mark.parametrize("form", ["- {}", "* {}", "\u2022 {}", "> {}", "**{}**", "_{}_", "**{0}"])
+def test_facts_in_markdown_are_facts_and_their_changes_changes(form):
+    facts = planted.facts(12)
+    documents = planted.documents(facts, tellings=4)
+    old, new = ([d for d in documents if (d.date < "2025") == is_old] for is_old in (True, False))
+    first, rest = form.split("{")[0], "**" if form == "**{0}" else ""
+
+    def marked(sentence):
+        if rest:  # its first word alone
+            word, _, more = sentence.partition(" ")
+            return f"{first}{word}{rest} {more}"
+        return form.format(sentence)
+
+    forms = [
+        dataclasses.replace(d, text="\n".join(map(marked, split_sentences(d.text)))) for d in new
+    ]
+    made, held = items.make(forms, old, dict.fromkeys(items.TAGS, 500))
+    assert set(right(made, facts)) == set(facts) and len(made) == len(facts)
+    left = normalise("\n".join(items.without(d.text, held) for d in forms))
+    assert not any(normalise(item.text) in left for item in made)
 
 
 def test_a_new_fact_of_a_name_with_several_facts_is_no_change():

@@ -9,10 +9,14 @@ from ckl_jax.errors import if_missing
 
 Split = Callable[[str], list[str]]
 _WORD = re.compile(r"\w")
-_PUNCTUATION = re.compile(r"[^\w\s]+")
-# The same but for that between digits: 3.5 and 35, 9:30 and 930 are different.
-_BETWEEN_DIGITS = re.compile(r"\d[^\w\s]+\d")
-_OTHER_PUNCTUATION = re.compile(r"[^\w\s]+(?!\d)|(?<!\d)[^\w\s]+")  # slower
+# Of Markdown; `_` is within words, and `*` between numbers, too.
+_EMPHASIS = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
+_STARS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])")
+_LEADING_MARKS = re.compile(r"^\s*(?:(?:[-*+•‣]|#{1,6}|\[[ xX]\])\s+|>\s*)+")
+# Combining marks, such as the vowels of Hindi, tones of Thai and points of Hebrew, as a class of a
+# regular expression has them: `\w` lacks them. Those that choose how a symbol looks are none.
+MARKS = "".join(c for c in map(chr, range(0xFE00)) if unicodedata.category(c)[0] == "M")
+_MARK = re.compile(f"[{MARKS}]")
 NUMBER_WORDS = tuple(
     "one two three four five six seven eight nine ten eleven twelve hundred thousand million "
     "billion".split()
@@ -54,20 +58,43 @@ def sentence_splitter(language: str = "en") -> Split:
 
 def normalise(text: str) -> str:
     """Lower-case words separated by single blanks, without punctuation; may be ""."""
-    unwanted = _OTHER_PUNCTUATION if _BETWEEN_DIGITS.search(text) else _PUNCTUATION
+    text = composed(text)
+    if "_" in text:
+        text = _EMPHASIS.sub("", text)
+    every, between_digits, others = _punctuation(marks_of(text))
+    unwanted = others if between_digits.search(text) else every
     return " ".join(unwanted.sub("", text).lower().split())
 
 
+def marks_of(text: str) -> str:
+    """`MARKS` for a text that has some, else ""."""
+    return "" if text.isascii() or not _MARK.search(text) else MARKS
+
+
+def composed(text: str) -> str:
+    """The same text with accents within their letters, where Unicode has such a letter."""
+    return unicodedata.normalize("NFC", text) if marks_of(text) else text
+
+
 @functools.cache
-def _symbols() -> tuple[re.Pattern, re.Pattern, re.Pattern]:
-    """Patterns of dashes and symbols, of symbols, and of other punctuation than these."""
+def _punctuation(kept: str) -> tuple[re.Pattern, re.Pattern, re.Pattern]:
+    """Patterns of punctuation but what is kept: all, that between digits, and all other.
+
+    3.5 and 35, 9:30 and 930 are different.
+    """
+    other = rf"[^\w\s{kept}]+"
+    patterns = other, rf"\d{other}\d", rf"{other}(?!\d)|(?<!\d){other}"  # the last is slower
+    every, between_digits, others = map(re.compile, patterns)
+    return every, between_digits, others
+
+
+@functools.cache
+def _symbols() -> tuple[str, re.Pattern, re.Pattern]:
+    """Symbols, and patterns of dashes and symbols, and of symbols."""
     characters = map(chr, range(0x10000))
     chosen = [c for c in characters if unicodedata.category(c) in ("Sm", "Sc") or c in "#%°‰′″"]
     kept = "".join(map(re.escape, chosen))
-    special = re.compile(rf"[{_DASHES}{kept}]")
-    # The same rules as `normalise`'s: punctuation between digits stays.
-    other = rf"[^\w\s{kept}]+"
-    return special, re.compile(f"([{kept}])"), re.compile(rf"{other}(?!\d)|(?<!\d){other}")
+    return kept, re.compile(rf"[{_DASHES}{kept}]"), re.compile(f"([{kept}])")
 
 
 def comparison_key(text: str) -> str:
@@ -77,7 +104,7 @@ def comparison_key(text: str) -> str:
     EUR 5, -5 and 5, .5 and 5, C++ and C, < and > differ); hyphens and dashes that are no sign of a
     number are blanks. "" for a text without letters and digits.
     """
-    special, symbols, other = _symbols()
+    kept, special, symbols = _symbols()
     text = _LEADING_POINT.sub(_POINT, text)
     if not special.search(text):
         return normalise(text)
@@ -86,7 +113,16 @@ def comparison_key(text: str) -> str:
     text = _DASH.sub(" ", _SIGN.sub(_MINUS, text))
     if not symbols.search(text):
         return normalise(text)
-    return " ".join(symbols.sub(r" \1 ", other.sub("", text)).lower().split())
+    text = composed(text)
+    if "_" in text:
+        text = _EMPHASIS.sub("", text)
+    *_, others = _punctuation(kept + marks_of(text))
+    return " ".join(symbols.sub(r" \1 ", others.sub("", text)).lower().split())
+
+
+def without_markdown(text: str) -> str:
+    """A sentence without the marks of a list, a quotation or a heading, and without emphasis."""
+    return _EMPHASIS.sub("", _STARS.sub("", _LEADING_MARKS.sub("", text)))
 
 
 def without_lead_in(sentence: str) -> str:
@@ -100,4 +136,4 @@ def letters(text: str) -> bytes:
 
     It is some twenty times as fast, and so finds out quickly what is certainly not in a text.
     """
-    return text.lower().encode("ascii", "ignore").translate(None, _NOT_ALPHANUMERIC)
+    return composed(text).lower().encode("ascii", "ignore").translate(None, _NOT_ALPHANUMERIC)

@@ -217,6 +217,7 @@ def _from_tokenizer(path: str) -> Any:
         types = {PAD_ID: kind.CONTROL, EOS_ID: kind.CONTROL, model["unk_id"]: kind.UNKNOWN}
         for i, (piece, score) in enumerate(model["vocab"]):
             proto.pieces.add(piece=piece, score=score, type=types.get(i, kind.NORMAL))
+        _add_tokens(proto, tokenizer.get("added_tokens") or (), path)
         trainer, text = proto.trainer_spec, proto.normalizer_spec
         trainer.model_type, trainer.vocab_size = trainer.UNIGRAM, len(proto.pieces)
         trainer.pad_id, trainer.eos_id, trainer.bos_id = PAD_ID, EOS_ID, -1
@@ -230,6 +231,24 @@ def _from_tokenizer(path: str) -> Any:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
         raise UserError(f"{path} is not a tokenizer.json of `tokenizers` ({e!r}).") from e
     return proto
+
+
+def _add_tokens(proto: Any, added: Iterable[dict[str, Any]], path: str) -> None:
+    """Adds sentinels at the ids that a `tokenizer.json` gives them.
+
+    transformers 5 puts those of a new tokenizer behind the pieces, the first one first.
+    """
+    for token in sorted(added, key=lambda token: token["id"]):
+        content, place = token["content"], token["id"]
+        there = proto.pieces[place].piece if place < len(proto.pieces) else ""
+        if content and there.lstrip(_SPACE) == content.lstrip(_SPACE):
+            continue
+        if place != len(proto.pieces) or not _SENTINEL_PIECE.match(content):
+            raise UserError(
+                f"{path} has the added token {content!r} at id {place}, and a T5's vocabulary "
+                "has no tokens but its pieces and, behind them, <extra_id_i>; remove the token."
+            )
+        proto.pieces.add(piece=content, score=0.0, type=type(proto.pieces[0]).USER_DEFINED)
 
 
 def model_bytes(path: str) -> bytes:

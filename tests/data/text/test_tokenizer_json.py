@@ -71,6 +71,25 @@ def test_the_copy_of_a_model_is_a_sentencepiece(folders, tmp_path):
     assert again.digest == read.digest and again.encode(LINES[0]) == read.encode(LINES[0])
 
 
+def test_sentinels_have_the_ids_of_the_file(folders, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    vocabulary, *_ = folders
+    pieces = [(vocabulary.pieces([i])[0], -float(i)) for i in range(vocabulary.vocab_size - 100)]
+    made = transformers.T5Tokenizer(vocab=pieces, extra_ids=100)
+    made.save_pretrained(tmp_path)
+    read = Vocabulary(tmp_path / "tokenizer.json")
+    assert read.sentinel(0) == len(pieces) == made.convert_tokens_to_ids("<extra_id_0>")
+    assert read.vocab_size == len(made)
+    for text in ("Anna Brel was <extra_id_0> born <extra_id_17> in Oslo", "in Oslo"):
+        assert read.encode(text) == made.encode(text, add_special_tokens=False)
+    save_copy(read, tmp_path / "copy")
+    assert open_copy(str(tmp_path / "copy")).digest == read.digest
+    made.add_tokens(["FOO9"])
+    made.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=f"has the added token 'FOO9' at id {read.vocab_size}"):
+        Vocabulary(tmp_path / "tokenizer.json")
+
+
 def test_what_is_none_of_t5_s_is_named(tmp_path):
     path = tmp_path / "tokenizer.json"
     for content, told in (

@@ -128,7 +128,8 @@ def table_7(study: Study) -> Made:
 
 def figure_2(study: Study) -> Made:
     numbers = tables.proper_nouns(study)
-    drawn = Section("Proper nouns", notes=[_NO_NUMBERS], png=figures.plot_nouns(study, numbers))
+    notes = [_NO_NUMBERS, *report.no_nouns(numbers)]
+    drawn = Section("Proper nouns", notes=notes, png=figures.plot_nouns(study, numbers))
     return [drawn, *report.nouns(study, numbers).sections], numbers
 
 

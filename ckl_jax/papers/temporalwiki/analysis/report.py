@@ -59,6 +59,10 @@ _NOUNS = (
     "than they were. n: the rows of text that have such tokens, which the 95 % intervals are a "
     "bootstrap over."
 )
+_NO_NOUNS = (
+    "No proper noun was found in the text: they are known by their capitals, which not every "
+    "language has."
+)
 _COLUMNS = 9  # of numbers, on a page
 STEPS = ("initial", "aligned", "final")  # of a class of facts (Table 2)
 SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
@@ -341,7 +345,15 @@ def nouns(study: Study, rows: Rows) -> Section:
         return estimate(x, "{:.3f}".format)
 
     columns = [Column(name, of_cells(kind), shown) for kind, name in results.TEXT_MEASURES.items()]
-    return Section("", notes=[_NOUNS][: len(rows)], sections=by_interval(study, rows, columns))
+    notes = [_NOUNS][: len(rows)] + no_nouns(rows)
+    return Section("", notes=notes, sections=by_interval(study, rows, columns))
+
+
+def no_nouns(rows: Rows) -> list[str]:
+    """A sentence, if running text was measured and no proper noun was found in it."""
+    cells = [cell for row in rows for cell in row["cells"].values()]
+    found = any(cell.get(kind) for cell in cells for kind in (results.NEW_TEXT, results.OLD_TEXT))
+    return [] if found or not rows else [_NO_NOUNS]
 
 
 def _corpora(corpora: Rows) -> Section:

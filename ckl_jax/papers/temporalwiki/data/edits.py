@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ckl_jax.data.text.sentences import CURRENCIES
+from ckl_jax.data.text.sentences import CURRENCIES, marks_of
 from ckl_jax.data.text.taggers import HeuristicFinder
 from ckl_jax.papers.temporalwiki.data.measures import UNITS_BY_NAME
 
@@ -87,16 +87,27 @@ _PAST = frozenset(  # may follow one as well as many
     "won would wrote".split()
 )
 _DATES = frozenset((*calendar.month_name[1:], *calendar.day_name))
-_WORD = re.compile(
-    # A number with what changes it: "-5", "US$5 million", "< 5", "5 %"; a word, also "C++"; a sign.
-    rf"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−–+])?(?:(?<!\w)[A-Z]{{0,3}}[{CURRENCIES}] ?)?"
-    rf"(?:(?<![\w.])\.)?(?:(?<!\d)\d{{1,3}}(?:[{_BLANKS}]\d{{3}})+(?:[.,]\d+)?(?!\w)"
-    rf"|\d+(?:[.,]\d+)*(?=(?i:{_ATTACHED})\b)|\d\w*(?:['’.,]\w+)*)(?: (?:{_SCALES})\b)?"
-    rf"(?: ?(?:[%‰{CURRENCIES}]|°[CFK]?|per ?cent\b)|[′″])?"
-    rf"|\b(?i:one|{'|'.join(filter(str.isalpha, _DIGITS))}) per ?cent\b"
-    r"|\w+(?:['’.,]\w+)*(?:\+\+|#)?|[^\w\s]"
-)
 Span = tuple[int, int]
+
+
+@functools.cache
+def _word(marks: str) -> re.Pattern:
+    """Words and numbers of text, in which marks are parts of words."""
+    letter = rf"[\w{marks}]" if marks else r"\w"
+    return re.compile(
+        # A number with what changes it: "-5", "US$5 million", "< 5", "5 %"; a word, also "C++"; a
+        # sign.
+        rf"(?:[<>≤≥±] ?|(?<![\w)])(?<!\d )[-−–+])?(?:(?<!\w)[A-Z]{{0,3}}[{CURRENCIES}] ?)?"
+        rf"(?:(?<![\w.])\.)?(?:(?<!\d)\d{{1,3}}(?:[{_BLANKS}]\d{{3}})+(?:[.,]\d+)?(?!\w)"
+        rf"|\d+(?:[.,]\d+)*(?=(?i:{_ATTACHED})\b)|\d{letter}*(?:['’.,]{letter}+)*)"
+        rf"(?: (?:{_SCALES})\b)?(?: ?(?:[%‰{CURRENCIES}]|°[CFK]?|per ?cent\b)|[′″])?"
+        rf"|\b(?i:one|{'|'.join(filter(str.isalpha, _DIGITS))}) per ?cent\b"
+        rf"|{letter}+(?:['’.,]{letter}+)*(?:\+\+|#)?|[^\w\s]"
+    )
+
+
+def _word_in(text: str) -> re.Pattern:
+    return _word(marks_of(text))
 
 
 class Edit(NamedTuple):
@@ -123,7 +134,7 @@ class OldSentences:
     def __init__(self, old: Sequence[str], new: Sequence[str], page: Sequence[str] = ()):
         """Takes sentences of both versions, and paragraphs that show how the page writes names."""
         self._sentences, self._page = (*old, *new), page
-        self._words = [_lower(_WORD.findall(sentence)) for sentence in old]
+        self._words = [_lower(_word_in(sentence).findall(sentence)) for sentence in old]
         self._counts = [_count(words) for words in self._words]
         self._postings: dict[str, list[int]] = collections.defaultdict(list)
         for i, words in enumerate(self._words):
@@ -132,7 +143,7 @@ class OldSentences:
 
     def edit(self, sentence: str, start: int) -> Edit:
         """Classifies a new sentence that begins at `start` of its record's text."""
-        matches = list(_WORD.finditer(sentence))
+        matches = list(_word_in(sentence).finditer(sentence))
         words = _lower(match[0] for match in matches)
         end, old = start + len(sentence), self._closest(words)
         if old is None:
@@ -188,7 +199,7 @@ class OldSentences:
         opener = len(words[0]) if plain[0] in _OPENERS else 0
         found = self._names.find_proper_nouns(sentence)
         names = (sentence[a:b] for a, b in found if a >= opener)
-        parts = (part for name in names for part in _lower(_WORD.findall(name)))
+        parts = (part for name in names for part in _lower(_word_in(name).findall(name)))
         return any(part not in old for part in parts) or self._begins_with_name(words, old, plain)
 
     def _begins_with_name(self, words: list[str], old: list[str], new: list[str]) -> bool:

@@ -17,6 +17,7 @@ from tyro.conf import arg
 from ckl_jax.data.buckets import KeySet, hash64
 from ckl_jax.data.facts.fact_files import SETS
 from ckl_jax.data.facts.wikidata_json import Entity, FactRules, read_entities
+from ckl_jax.data.text.sentences import MARKS
 from ckl_jax.errors import UserError
 from ckl_jax.files import require_file
 from ckl_jax.options import Flat
@@ -334,7 +335,7 @@ def has_name(text: str, name: str, flags: int = 0) -> bool:
     """Whether a text has a name that is no part of a longer one, as of C++ or Guinea-Bissau."""
     return any(
         not _is_part(text[: match.start()][-2:], text[match.end() :][:2])
-        for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text, flags)
+        for match in re.finditer(rf"(?<!\w){re.escape(name)}(?![\w{MARKS}])", text, flags)
     )
 
 

@@ -35,6 +35,7 @@ _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag;
 # \5 is an apostrophe that marks no italics; `holes` has four more.
 _LIST, _LESS, _APOSTROPHE = "\0", "\1", "\5"
+_HEADER = re.compile(r"!(?:\s|[^!]+!!)")  # of a table's columns, and no "!Kung" or "!!!"
 _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND + NOTE)
 _LED_TO = re.compile(rf"\b(?i:see|visit|at|from|via|to|of|in|on) {NOTE}")
 _GLUED = re.compile(rf"(?<=\w){NOTE}+(?=\w)")
@@ -460,7 +461,7 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
         shown = (_unquoted(line) if "''" in line else line).replace(_APOSTROPHE, "'")
         if NOTE in shown:
             shown = _GLUED.sub(" ", _LED_TO.sub(HOLE, shown)).replace(NOTE, "")
-        words = [] if _LIST in line else shown.split()
+        words = [] if _LIST in line or _is_cell(line) else shown.split()
         # A line of templates alone ends a paragraph.
         if words and line.strip(f" {HOLE}{MAYBE_HOLE}{SOUND}"):
             lines += words
@@ -472,6 +473,12 @@ def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
             # A paragraph of punctuation only is what a dropped template left.
             if any(map(str.isalnum, paragraph)):
                 yield paragraph
+
+
+def _is_cell(line: str) -> bool:
+    """Whether a line is of a table that a template begins or ends, or that nothing ends."""
+    line = line.lstrip()
+    return line.startswith(("|", "{|")) or (line[:1] == "!" and bool(_HEADER.match(line)))
 
 
 def _unquoted(line: str) -> str:

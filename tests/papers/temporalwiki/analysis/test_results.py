@@ -13,7 +13,7 @@ from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.files import finite, read_json_object, write_json, write_jsonl
-from ckl_jax.papers.temporalwiki.analysis import examples, results
+from ckl_jax.papers.temporalwiki.analysis import examples, report, results
 from ckl_jax.papers.temporalwiki.analysis.comparison import ANALYSES
 from ckl_jax.papers.temporalwiki.analysis.published import MONTHS, TABLE_3
 from ckl_jax.papers.temporalwiki.analysis.report import _perplexities, section_3, write_report
@@ -146,6 +146,9 @@ def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
     assert tuned["initial"][first]["changed"]["value"] == pytest.approx(80)
     assert tuned["lora"][first]["changed"]["value"] == pytest.approx(40)
     assert tuned["lora"][first]["changed"]["f1"] == 50 and tuned["lora"][first]["unchanged"] is None
+    assert report.no_nouns(made["proper_nouns"]) == []
+    spans = [{"method": "lora", "cells": {first: {"changed_spans": {"value": 1.0}, "new": None}}}]
+    assert "No proper noun was found" in report.no_nouns(spans)[0]
     nouns = {row["method"]: row["cells"][first]["new"] for row in made["proper_nouns"]}
     assert nouns["initial"]["value"] == 1
     assert nouns["lora"]["value"] == pytest.approx(math.exp((3 + 5 - 4 - 8) / 4))

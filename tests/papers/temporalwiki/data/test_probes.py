@@ -93,6 +93,8 @@ def test_the_cap_of_subjects_is_an_option():
         ("NET", "It runs on .NET.", "en", False, True),
         ("Node", "It runs on Node.js.", "en", False, True),
         ("Node", "It runs on Node.", "en", True, True),
+        ("राम", "महापौर रामा देवी हैं।", "hi", False, True),
+        ("राम", "महापौर राम हैं।", "hi", True, True),
         ("Bissau", "born in Guinea-Bissau", "en", False, True),
         ("\u0130zmir", "born in \u0130zmir", "en", True, True),
         ("Guinea", "a Guinea-based firm", "en", True, True),

@@ -110,6 +110,13 @@ from tests.real_data import wikipedia_excerpt
             "pronounced {{respell|L}}. L {{IPAc-en|l}} (pronounced {{IPA-de|l}}; born 1970) is.",
             ["L (born 1970) is. L (born 1970) is."],
         ),
+        # Tables of which a template is the beginning or the end, or that do not end.
+        (
+            'A.\n\n{| class="wikitable"\n|-\n! Year !! Film\n| 2001 || B\n{{end}}\nIt is.',
+            ["A.", "It is."],
+        ),
+        ("{{Awards table}}\n|-\n|2001\n  | [[Oscar]]\n|}\n\nIt was.", ["It was."]),
+        ("!Kung people are.\n\n!!! is a band.", ["!Kung people are.", "!!! is a band."]),
         ("__NOTOC__\n----\n'''\n\n—", []),
         (
             "the {{lang|fr|mot juste}}, {{lang-el|λόγος}} and {{convert|5|km|mi|abbr=on}} away",
