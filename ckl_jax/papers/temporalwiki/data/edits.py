@@ -62,8 +62,24 @@ _NO_UNITS = frozenset(  # more often than units
 )
 _UNITS = {name: unit for name, unit in UNITS_BY_NAME.items() if name not in _NO_UNITS} | _TIMES
 _UNITS |= {"am": "am", "a.m": "am", "pm": "pm", "p.m": "pm"}
+_MORE_UNITS = {  # that {{convert}} does not have
+    "minute": "min mins",
+    "hour": "h hr hrs",
+    "second": "s sec secs seconds",
+    "millisecond": "ms millisecond milliseconds",
+    "litre": "litre litres liter liters",
+    "gallon": "gallon gallons",
+    "square kilometre": "km²",
+    "square metre": "m²",
+    "byte": "byte bytes",
+    "kilobyte": "kb kilobyte kilobytes",
+    "megabyte": "mb megabyte megabytes",
+    "gigabyte": "gb gigabyte gigabytes",
+    "terabyte": "tb terabyte terabytes",
+}
+_UNITS |= {name: unit for unit, names in _MORE_UNITS.items() for name in names.split()}
 _SHORT = 4  # letters of a unit that is one behind a number only, as "m" is
-_BYTES = "kb mb gb tb pb kib mib gib tib kbps mbps gbps ms".split()
+_BYTES = "pb kib mib gib tib kbps mbps gbps".split()
 # Units that may be written without a blank; st and rd are ordinals'.
 _ATTACHED = "|".join(
     unit

@@ -7,6 +7,7 @@ import collections
 import re
 
 from ckl_jax.data.text.sentences import Split, sentence_splitter
+from ckl_jax.data.text.spans import CAPITALS
 
 # Characters that are in no XML. A word is missing at `HOLE`; at `MAYBE_HOLE` there was a template
 # that is not known, which may have shown nothing; at `SOUND` one that says how to pronounce a word.
@@ -20,14 +21,16 @@ _NO_LEAD = "".join(
     for word in "about above and approximately around below between born died for from into nearly "
     "over since than the under until with AUD CAD CHF CNY EUR GBP INR JPY NZD USD".split()
 )
+# A letter or number that no sentence begins with, or of a script without capitals.
+_GOES_ON = rf"[^\W_{CAPITALS}]"
 _SHOWN_NOTHING = re.compile(
     # Attached to a word or its punctuation, as notes are, but not to a number, a symbol, a word
     # that needs one or what follows; between sentences; at either end.
     rf"(?:(?<=[^\s(\[][;!?)\]\"”’'%])|(?<=[^\s\d(\[],)|(?<=[^\W\d_]{{3}}){_NO_LEAD}){MAYBE_HOLE}+"
-    rf"(?!\w)|(?<=[^\s\d(\[]\.){MAYBE_HOLE}+(?!\w| [a-z\d])"
-    rf"|(?<=\d[.,]){MAYBE_HOLE}+(?! ?[a-z\d])"
+    rf"(?!\w)|(?<=[^\s\d(\[]\.){MAYBE_HOLE}+(?! ?{_GOES_ON})"
+    rf"|(?<=\d[.,]){MAYBE_HOLE}+(?! ?{_GOES_ON})"
     rf"|(?:^|(?<=[^\W_]{{3}}[.!?] )(?<!approx\. )|(?<=[)\]\"”’'][.!?] ))"
-    rf"{MAYBE_HOLE}[{MAYBE_HOLE} ]*(?![a-z,.;:)\]\d {MAYBE_HOLE}])"
+    rf"{MAYBE_HOLE}[{MAYBE_HOLE} ]*(?=[\"“‘«„]*[{CAPITALS}]|$)"
     rf"|(?<=[.!?:\"”)] ){MAYBE_HOLE}[{MAYBE_HOLE} ]*$"
 )
 # A stop that ends no sentence.

@@ -43,7 +43,19 @@ TEXTS_OF = {  # class -> whose text has to name the object
     # What ended is stated by a new sentence, or stands in one that is gone.
     fact_diff.ENDED: ("diffset", "deleted"),
 }
-_WITHOUT_BLANKS = ("zh", "ja", "th", "lo", "km", "my", "bo", "yue", "wuu")  # languages
+_WITHOUT_BLANKS = (
+    "zh",
+    "ja",
+    "th",
+    "lo",
+    "km",
+    "my",
+    "bo",
+    "yue",
+    "wuu",
+    "lzh",
+    "gan",
+)  # languages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -309,7 +321,7 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     """
     texts = [text for source in TEXTS_OF[row["kind"]] for text in texts.get(source, ())]
     counts[f"{row['kind']} text found"] += bool(texts)
-    separate = job.rules.language not in _WITHOUT_BLANKS
+    separate = job.rules.language.partition("-")[0] not in _WITHOUT_BLANKS
     label, as_words = row["object"], job.is_current and separate
     name = label.lower()
     # The search for a substring is the faster one.
@@ -335,7 +347,7 @@ def has_name(text: str, name: str, flags: int = 0) -> bool:
     """Whether a text has a name that is no part of a longer one, as of C++ or Guinea-Bissau."""
     return any(
         not _is_part(text[: match.start()][-2:], text[match.end() :][:2])
-        for match in re.finditer(rf"(?<!\w){re.escape(name)}(?![\w{MARKS}])", text, flags)
+        for match in re.finditer(rf"(?<![\w{MARKS}]){re.escape(name)}(?![\w{MARKS}])", text, flags)
     )
 
 

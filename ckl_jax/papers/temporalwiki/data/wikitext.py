@@ -14,7 +14,7 @@ import collections
 import html
 import itertools
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +35,7 @@ _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag;
 # \5 is an apostrophe that marks no italics; `holes` has four more.
 _LIST, _LESS, _APOSTROPHE = "\0", "\1", "\5"
+_SHARED = frozenset(("lang", "nowrap", "nobr"))  # templates of most wikis, with one meaning
 _HEADER = re.compile(r"!(?:\s|[^!]+!!)")  # of a table's columns, and no "!Kung" or "!!!"
 _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND + NOTE)
 _LED_TO = re.compile(rf"\b(?i:see|visit|at|from|via|to|of|in|on) {NOTE}")
@@ -51,6 +52,9 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 # case, not their "<", and headings begin with the end of the line before.
 _EMPTY = re.compile(r"[(\[][ ,;:/–-]*[)\]]")
 _EMPTY_BRACKETS = re.compile(r"(?: |(?<!\w))\([ ,;:/–-]*\)|\([ ,;:/–-]+\)| ?\[ *\]")  # not main()
+# What a dropped template leaves within full-width brackets: commas and blanks.
+_WIDE_REST = "[ ,;:/\u2013\u3001\uff0c\uff1b\uff1a-]+"
+_WIDE_BRACKETS = re.compile(f"(\uff08){_WIDE_REST}|{_WIDE_REST}(\uff09)")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
 _CLOSING = re.compile(r"[ ,;][)\]]")
 _CLOSING_REST = re.compile(r"(?<![ ,;:])[ ,;:]*[ ,;](?=[)\]])")
@@ -138,7 +142,8 @@ class Extractor:
 
         Args:
           dropped_links: `SiteInfo.dropped_links`; None: English names.
-          language: of the sentences that are dropped.
+          language: of the text. The templates that are read are those of English; of other
+            languages few have the same, and the user's.
           templates: the user's (`inline_templates.read_table`).
 
         Raises:
@@ -151,6 +156,7 @@ class Extractor:
         self._parser, self._templates = Parser, templates
         self.counts: collections.Counter[str] = collections.Counter()
         self._holes = HoleFiller(language, self.counts)
+        self._is_english = language.partition("-")[0] in ("en", "simple")
         self._dropped = SiteInfo().dropped_links if dropped_links is None else dropped_links
         self._t = t = tokens
         self._parameter_ends = (t.TemplateParamSeparator, t.TemplateClose)
@@ -224,10 +230,19 @@ class Extractor:
         if not (match := _NAME.match(text, begin, end + 2)):
             return None
         name = inline_templates.template_name(match[1])
-        if name in self._templates or inline_templates.reader(name):
+        if name in self._templates or self._reader(name):
             return None
-        is_sign = match.end() == end and inline_templates.sign(name) is not None
+        is_sign = match.end() == end and self._sign(name) is not None
         return None if is_sign else _unread(name)
+
+    def _reader(self, name: str) -> Callable[..., str] | None:
+        is_known = self._is_english or name in _SHARED
+        return inline_templates.reader(name) if is_known else None
+
+    def _sign(self, name: str) -> str | None:
+        sign = inline_templates.sign(name)
+        is_word = sign is not None and any(map(str.isalpha, sign))
+        return None if is_word and not self._is_english else sign
 
     # Each reader takes the token that opens a construct and the iterator behind it, reads to the
     # construct's end and returns its text.
@@ -260,9 +275,9 @@ class Extractor:
         t, ends = self._t, self._parameter_ends
         own = self._templates.get(name, self._templates.get(name.lower()))
         if self._end is t.TemplateClose and own is None:
-            sign = inline_templates.sign(name)
+            sign = self._sign(name)
             return _unread(name) if sign is None else sign.replace("'", _APOSTROPHE)
-        reader = inline_templates.of_pattern(own) if own else inline_templates.reader(name)
+        reader = inline_templates.of_pattern(own) if own else self._reader(name)
         if reader is None or own == "":
             if self._end is not t.TemplateClose:
                 _skip(rest, t.TemplateOpen, (t.TemplateClose,))
@@ -501,6 +516,8 @@ def _tidy(paragraph: str) -> str:
         paragraph = _SCRIPT_FRACTION.sub(rf"{PLUS}\1/\2", _NOTE_NUMBER.sub("", paragraph))
         paragraph = _NEXT.sub(" ", _BASE.sub("_", _POWER.sub("^", paragraph)))
         paragraph = paragraph.translate(NO_SCRIPTS)
+    if "\uff08" in paragraph:
+        paragraph = _WIDE_BRACKETS.sub(r"\1\2", paragraph).replace("\uff08\uff09", "")
     if "(" in paragraph or "[" in paragraph:
         if _EMPTY.search(paragraph):
             paragraph = _EMPTY_BRACKETS.sub("", paragraph)

@@ -95,6 +95,8 @@ def test_the_cap_of_subjects_is_an_option():
         ("Node", "It runs on Node.", "en", True, True),
         ("राम", "महापौर रामा देवी हैं।", "hi", False, True),
         ("राम", "महापौर राम हैं।", "hi", True, True),
+        ("राम", "वह श्रीराम हैं।", "hi", False, True),
+        ("\u81fa\u5317", "\u9996\u90fd\u662f\u81fa\u5317\u5e02\u3002", "zh-hant", True, True),
         ("Bissau", "born in Guinea-Bissau", "en", False, True),
         ("\u0130zmir", "born in \u0130zmir", "en", True, True),
         ("Guinea", "a Guinea-based firm", "en", True, True),

@@ -134,6 +134,31 @@ def test_prose(source, expected):
 
 
 @pytest.mark.parametrize(
+    ("language", "source", "expected"),
+    [
+        # What is not known may have begun the sentence, unless a capital follows it.
+        ("ru", "Это было тут. {{число|25}} человек живут тут. Да.", "Это было тут. Да."),
+        ("ru", "Высота 25.{{число|5}} метров. Да.", "Да."),
+        ("fr", "Il part. {{unk|Paris}} était une ville. {{note}} Été.", "Il part. Été."),
+        ("ja", "{{読み仮名|織田|おだ}}は、武将である。次の文。", "次の文。"),
+        ("hi", "{{अज्ञात|राम}}ने कहा।", ""),
+        ("en", "{{unk|12}}-year-old men. {{unk|T}} (born 1950) was. {{unk}} It is.", "It is."),
+        # English templates say other things elsewhere.
+        ("fr", "Né le {{date|5|mai|2010}} ici. Fin.", "Fin."),
+        ("hi", "नगर {{convert|10|km|mi}} दूर है।", ""),
+        ("fr", "La {{lang|en|big}} ville est.", "La big ville est."),
+        (
+            "ja",
+            "東京（とうきょう、{{IPA-ja|x}}）は（{{IPA-ja|x}}）都市。",
+            "東京（とうきょう）は都市。",
+        ),
+    ],
+)
+def test_prose_of_other_languages(language, source, expected):
+    assert "".join(Extractor(language=language).paragraphs(source)) == expected
+
+
+@pytest.mark.parametrize(
     "source, expected",
     [
         ("Text one <small>unclosed", ["Text one unclosed"]),
