@@ -32,7 +32,14 @@ _FRONT_MATTER = re.compile(
     re.DOTALL,
 )
 _SHOWN = 8
-_NARROW, _FULL = (40, 100), 0.9  # characters of wrapped lines; fraction that could not be longer
+_BLANK = " \t>"
+_QUOTE = re.compile(r"[ \t]*>[> \t]*")  # Markdown's marks of quotations
+# Of items of lists, and headings.
+_BEGINS = re.compile(r"[ \t>]*(?:[-*+\u2022\u2023]|\d{1,3}[.)]|#{1,6})[ \t]")
+_NARROW, _FULL = (
+    (40, 100),
+    0.9,
+)  # characters of wrapped lines; fraction that could not be longer
 Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its fields
 
 
@@ -141,17 +148,38 @@ def _checked(
 
 def _unwrapped(text: str) -> str:
     """A text that was wrapped at a width, with each paragraph in one line; others as they are."""
-    lines = text.split("\n")
-    width = max(map(len, lines))
-    if not _NARROW[0] <= width <= _NARROW[1] or len(lines) < 3:
+    text = text.replace("\r\n", "\n")
+    blocks = list(_blocks(text.split("\n")))
+    within = [pair for block in blocks for pair in itertools.pairwise(block)]
+    width = max((len(a) for a, _ in within), default=0)
+    if len(within) < 2 or not _NARROW[0] <= width <= _NARROW[1]:
         return text
-    within = [(a, b) for a, b in itertools.pairwise(lines) if a.strip() and b.strip()]
     # Each line is as long as the next one's first word allows, but for a few.
-    full = sum(len(a) + 1 + len(re.split(r"[\s-]", b, maxsplit=1)[0]) > width for a, b in within)
-    if len(within) < 2 or full < _FULL * len(within):
+    words = (re.split(r"[\s-]", _QUOTE.sub("", b.lstrip()), maxsplit=1)[0] for _, b in within)
+    full = sum(len(a) + 1 + len(word) > width for (a, _), word in zip(within, words, strict=True))
+    if full < _FULL * len(within):
         return text
-    paragraphs = re.split(r"\n[ \t]*\n", text)
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    joined = ((first, *(_QUOTE.sub("", line) for line in rest)) for first, *rest in blocks)
+    return "\n".join(" ".join(" ".join(lines).split()) for lines in joined)
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of each paragraph, heading, item of a list and quotation; blank lines alone."""
+    block: list[str] = []
+    for line in lines:
+        goes_on = (
+            block
+            and line.strip(_BLANK)
+            and block[-1].strip(_BLANK)
+            and not _BEGINS.match(line)
+            and not block[0].startswith("#")
+            and bool(_QUOTE.match(line)) == bool(_QUOTE.match(block[0]))
+        )
+        if block and not goes_on:
+            yield block
+            block = []
+        block.append(line)
+    yield block
 
 
 def _documents(path: Path, fields: Fields, versions: bool) -> Iterator[tuple[str, Document]]:

@@ -70,6 +70,28 @@ class Vocabulary:
         self.digest = hashlib.sha256(model).hexdigest()
         self._processor = _processor(model, self.path)
         self.vocab_size: int = self._processor.GetPieceSize()
+        self._refuse_other_tokens()
+
+    def _refuse_other_tokens(self) -> None:
+        """Refuses a `tokenizer.json` beside spiece.model, which transformers reads first, with
+        added tokens that the model lacks or has at other ids."""
+        beside = Path(self.path).with_name("tokenizer.json")
+        if Path(self.path).name != "spiece.model" or not beside.is_file():
+            return
+        try:
+            tokenizer = read_json_object(beside)
+            added = [
+                (token["content"], token["id"]) for token in tokenizer.get("added_tokens") or ()
+            ]
+        except (KeyError, TypeError) as e:
+            raise UserError(f"{beside} is not a tokenizer.json of `tokenizers` ({e!r}).") from e
+        for content, place in added:
+            there = self.pieces([place])[0] if 0 <= place < self.vocab_size else ""
+            if there.lstrip(_SPACE) != content.lstrip(_SPACE):
+                raise UserError(
+                    f"{beside} has the added token {content!r} at id {place}, where {self.path} "
+                    f"has {there!r}; remove the file that is not the model's."
+                )
 
     def __reduce__(self):
         legacy = (True,) * self.legacy_spacing

@@ -51,7 +51,7 @@ def test_front_matter_says_date_and_title(tmp_path, content, expected):
     path.write_text(content)
     assert texts(path) == [("2024-05-06", expected, "# One\n\nB.")]
     path.write_bytes(b"\xef\xbb\xbf" + content.replace("\n", "\r\n").encode())
-    assert texts(path) == [("2024-05-06", expected, "# One\r\n\r\nB.")]
+    assert texts(path) == [("2024-05-06", expected, "# One\n\nB.")]
     path.write_text(content.replace("date: 2024", "date: May"))
     with pytest.raises(UserError, match="x.md, 'date' of its front matter: 'May-05-06"):
         list(read_place(path))
@@ -218,6 +218,17 @@ def test_text_that_was_wrapped_has_a_line_for_each_paragraph(tmp_path):
     (tmp_path / "wrapped.txt").write_text("\n\n".join(textwrap.fill(p, 60) for p in paragraphs))
     (document,) = read_place(tmp_path / "wrapped.txt")
     assert document.text == "\n\n".join(paragraphs)
+    # Of Markdown, with Windows' line ends; short items, headings and long lines are no paragraphs.
+    first, second = paragraphs
+    item = textwrap.fill(second, 60, initial_indent="- ", subsequent_indent="  ")
+    quoted = textwrap.fill(first, 60, initial_indent="> ", subsequent_indent="> ")
+    wrapped = ["# News", textwrap.fill(first, 60), "", "http://" + 99 * "x", "", "- Item one"]
+    text = "\n".join([*wrapped, "- Item two", item, "", quoted])
+    (tmp_path / "wrapped.md").write_bytes(text.replace("\n", "\r\n").encode())
+    (document,) = read_place(tmp_path / "wrapped.md")
+    kept = [line for line in document.text.split("\n") if line and "http" not in line]
+    said = [first, "- Item one", "- Item two", f"- {second}", f"> {first}"]
+    assert kept[-5:] == said and "http" in document.text
     lines = "A list of all of the things that we have to do today:\nbread\nmilk\nhoney\n\nThe end."
     (tmp_path / "lines.txt").write_text(lines)
     (document,) = read_place(tmp_path / "lines.txt")

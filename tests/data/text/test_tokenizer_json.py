@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 
 import pytest
 
@@ -84,6 +85,11 @@ def test_sentinels_have_the_ids_of_the_file(folders, tmp_path):
         assert read.encode(text) == made.encode(text, add_special_tokens=False)
     save_copy(read, tmp_path / "copy")
     assert open_copy(str(tmp_path / "copy")).digest == read.digest
+    beside = tmp_path / "spiece.model"  # with the sentinels in the other order
+    shutil.copy(folders[0].path, beside)
+    with pytest.raises(UserError, match="has the added token '<extra_id_0>' at id .* where .*_99>"):
+        Vocabulary(beside)
+    beside.unlink()
     made.add_tokens(["FOO9"])
     made.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=f"has the added token 'FOO9' at id {read.vocab_size}"):
