@@ -24,7 +24,7 @@ from typing import Any
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.facts.statements import Statement
 from ckl_jax.data.text.documents import Document, spread
-from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise
+from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise, without_markup
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.updates.names import NameFinder
 from ckl_jax.updates.sentence_index import COMMON, YEAR, Index, Pair, Sentence, middle
@@ -530,7 +530,7 @@ def without(text: str, held: frozenset[str]) -> str:
 
 
 def _is_held_back(sentence: str, held: frozenset[str]) -> bool:
-    key = normalise(sentence)
+    key = normalise(without_markup(sentence))
     if key in held:
         return True
     words, known = key.split(), _by_first_words(held)

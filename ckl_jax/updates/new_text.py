@@ -22,7 +22,7 @@ import numpy as np
 from ckl_jax.data.buckets import bucket_path, hash64, write_rows
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.data.text.documents import Document, json_line, parse_document
-from ckl_jax.data.text.sentences import comparison_key, without_lead_in
+from ckl_jax.data.text.sentences import comparison_key, without_lead_in, without_markdown
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, read_jsonl
@@ -237,6 +237,7 @@ def _has_blanks(paragraph: str) -> bool:
 
 def _hashes(sentence: str) -> tuple[int, int] | None:
     """None for a sentence without words."""
+    sentence = without_markdown(sentence)
     if not (key := comparison_key(sentence)):
         return None
     rest = without_lead_in(sentence)

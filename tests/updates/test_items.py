@@ -7,7 +7,7 @@ import pytest
 from ckl_jax.data.text.documents import Document
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.data.text.spans import split_sentences
-from ckl_jax.updates import items
+from ckl_jax.updates import items, new_text
 from tests.updates import planted
 from tests.updates.planted import right
 
@@ -180,7 +180,21 @@ def test_names_may_begin_with_any_capital():
     assert len(made) == len(set(right(made, facts))) == len(plain)
 
 
-@pytest.mark.parametrize("form", ["- {}", "* {}", "\u2022 {}", "> {}", "**{}**", "_{}_", "**{0}"])
+FORMS = [
+    "- {}",
+    "* {}",
+    "\u2022 {}",
+    "> {}",
+    "**{}**",
+    "_{}_",
+    "**{0}",
+    "<p>{}</p>",
+    "{}[^1]",
+    "{}[12]",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_facts_in_markdown_are_facts_and_their_changes_changes(form):
     facts = planted.facts(12)
     documents = planted.documents(facts, tellings=4)
@@ -200,6 +214,8 @@ def test_facts_in_markdown_are_facts_and_their_changes_changes(form):
     assert set(right(made, facts)) == set(facts) and len(made) == len(facts)
     left = normalise("\n".join(items.without(d.text, held) for d in forms))
     assert not any(normalise(item.text) in left for item in made)
+    key = new_text._hashes(planted.FILLER[0])
+    assert new_text._hashes(marked(planted.FILLER[0])) == key
 
 
 def test_a_new_fact_of_a_name_with_several_facts_is_no_change():

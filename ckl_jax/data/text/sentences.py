@@ -1,6 +1,7 @@
 """Sentences of a paragraph, by Wikimedia's sentencex, and the form in which texts are compared."""
 
 import functools
+import html
 import re
 import unicodedata
 from collections.abc import Callable
@@ -12,6 +13,14 @@ _WORD = re.compile(r"\w")
 # Of Markdown; `_` is within words, and `*` between numbers, too.
 _EMPHASIS = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")
 _STARS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])")
+_TAG = re.compile(
+    r"</?(?:p|br|b|i|em|strong|u|s|a|span|div|sub|sup|small|mark|del|ins|font|center|q|cite|abbr"
+    r"|h[1-6]|li|ul|ol|td|th|tr|blockquote)(?:\s[^<>]*)?/?>",
+    re.IGNORECASE,
+)
+# Behind a stop alone a number in brackets is no index of a list.
+_FOOTNOTE = re.compile(r"\[\^\w{1,20}\]|(?<=[.!?,;\"')])\[\d{1,3}\]")
+_LINK = re.compile(r"\[([^\[\]]*)\]\([^()\s]*\)")
 _LEADING_MARKS = re.compile(r"^\s*(?:(?:[-*+•‣]|#{1,6}|\[[ xX]\])\s+|>\s*)+")
 # Combining marks, such as the vowels of Hindi, tones of Thai and points of Hebrew, as a class of a
 # regular expression has them: `\w` lacks them. Those that choose how a symbol looks are none.
@@ -120,9 +129,18 @@ def comparison_key(text: str) -> str:
     return " ".join(symbols.sub(r" \1 ", others.sub("", text)).lower().split())
 
 
+def without_markup(text: str) -> str:
+    """A text without HTML's tags of text and entities, Markdown's links and marks of footnotes."""
+    if "<" in text:
+        text = _TAG.sub("", text)
+    if "[" in text:
+        text = _FOOTNOTE.sub("", _LINK.sub(r"\1", text))
+    return html.unescape(text) if "&" in text else text
+
+
 def without_markdown(text: str) -> str:
-    """A sentence without the marks of a list, a quotation or a heading, and without emphasis."""
-    return _EMPHASIS.sub("", _STARS.sub("", _LEADING_MARKS.sub("", text)))
+    """A sentence without markup, the marks of a list, a quotation or a heading, and emphasis."""
+    return _EMPHASIS.sub("", _STARS.sub("", _LEADING_MARKS.sub("", without_markup(text))))
 
 
 def without_lead_in(sentence: str) -> str:

@@ -20,9 +20,9 @@ _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 CAPITALS = "".join(
     letter for letter in map(chr, (*range(0x530), *range(0x1E00, 0x1F00))) if letter.isupper()
 )
-# Quotation marks, brackets and Markdown's emphasis may stand on both sides.
+# Quotation marks and Markdown's emphasis may stand on both sides, marks of footnotes before it.
 _SENTENCE_END = re.compile(
-    rf"(?<=[.!?])[\"”')*_]*\s+(?=(?:[*_]{{1,3}}|[\"“'(])*[{CAPITALS}0-9])|\n+"
+    rf"(?<=[.!?])(?:\[\^?\w{{1,20}}\])*[\"”')*_]*\s+(?=(?:[*_]{{1,3}}|[\"“'(])*[{CAPITALS}0-9])|\n+"
 )
 _ABBREVIATION = re.compile(rf"\b(?:[{CAPITALS}]|Mr|Mrs|Ms|Dr|Prof|St)\.$")
 
