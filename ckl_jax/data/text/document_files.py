@@ -36,10 +36,7 @@ _BLANK = " \t>"
 _QUOTE = re.compile(r"[ \t]*>[> \t]*")  # Markdown's marks of quotations
 # Of items of lists, and headings.
 _BEGINS = re.compile(r"[ \t>]*(?:[-*+\u2022\u2023]|\d{1,3}[.)]|#{1,6})[ \t]")
-_NARROW, _FULL = (
-    (40, 100),
-    0.9,
-)  # characters of wrapped lines; fraction that could not be longer
+_NARROW, _FULL = (40, 100), 0.9  # characters of wrapped lines; fraction that could not be longer
 Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its fields
 
 

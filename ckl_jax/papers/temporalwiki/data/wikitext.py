@@ -142,8 +142,8 @@ class Extractor:
 
         Args:
           dropped_links: `SiteInfo.dropped_links`; None: English names.
-          language: of the text. The templates that are read are those of English; of other
-            languages few have the same, and the user's.
+          language: of the text. Templates of another one than English are not known, but for a
+            few and the user's.
           templates: the user's (`inline_templates.read_table`).
 
         Raises:
