@@ -95,8 +95,13 @@ class Sentence:
 
     @functools.cached_property
     def relation(self) -> "Relation":
-        """What it says of its names: its words without them, and how many these are."""
-        return self.frame(*self.keys), len(self.spans)
+        """What it says of its names: its words without them, and how many come before each.
+
+        So "the head of A is B" and "B is the head of A" say different things of their first name.
+        """
+        frame = self.frame(*self.keys)
+        before = (_WORD.findall(self.text[:start].lower()) for start, _, _ in self.spans)
+        return frame, tuple(sum(word in frame for word in words) for words in before)
 
     def frame(self, *keys: str) -> frozenset[str]:
         """Its words without those of some spans."""
@@ -104,7 +109,7 @@ class Sentence:
 
 
 Pair = tuple[str, str]  # answer, about
-Relation = tuple[frozenset[str], int]
+Relation = tuple[frozenset[str], tuple[int, ...]]
 Wording = tuple[Relation, int, int]  # which of its names are the answer and what it is about
 
 

@@ -111,6 +111,17 @@ def test_wrong_answers_are_what_the_text_says_of_others_in_the_same_relation():
     assert all(relation.get(name) == relation[answer] for answer, name in offered)
 
 
+def test_no_firm_is_offered_for_a_person_where_both_begin_the_same_words():
+    wordings = "The chief of {x} is {y}.", "{y} is the chief of {x}.", "{x} has {y} as its chief."
+    facts = [f for f in planted.facts(60) if f.relation == "chief" and f.kind != "changed"]
+    said = [w.format(x=f.subject, y=f.answer) for w in wordings for f in facts]
+    documents = [Document(str(i), "2025-03-01", "", text) for i, text in enumerate(said)]
+    made, _ = items.make(documents, [], dict.fromkeys(items.TAGS, 99))
+    people = {f.answer for f in facts}
+    asked = [item for item in made if item.answer in people]
+    assert len(asked) > 9 and all(people >= set(item.candidates) for item in asked)
+
+
 def test_a_part_of_the_answer_is_no_wrong_answer():
     documents = museums(15, 2025, range(4))
     # The last name alone is at the head of another museum.
