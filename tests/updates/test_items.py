@@ -223,8 +223,7 @@ def test_facts_in_markdown_are_facts_and_their_changes_changes(form):
     assert set(right(made, facts)) == set(facts) and len(made) == len(facts)
     left = normalise("\n".join(items.without(d.text, held) for d in forms))
     assert not any(normalise(item.text) in left for item in made)
-    key = new_text._hashes(planted.FILLER[0])
-    assert new_text._hashes(marked(planted.FILLER[0])) == key
+    assert len({new_text._hashes(s) for s in (planted.FILLER[0], marked(planted.FILLER[0]))}) == 1
 
 
 def test_a_new_fact_of_a_name_with_several_facts_is_no_change():
