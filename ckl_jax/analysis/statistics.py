@@ -158,7 +158,7 @@ def estimate(value: float, samples: np.ndarray) -> dict[str, float]:
 def fuar_samples(
     scores: Sequence[Mapping[str, np.ndarray]], forgotten, updated, acquired
 ) -> np.ndarray:
-    """FUAR of each bootstrap sample, [B]; infinity where nothing was gained, NaN if that is NaN."""
+    """FUAR of each bootstrap sample, [B]; infinity where nothing was gained, NaN of NaN."""
     lost, gained = fuar_parts(scores, forgotten, updated, acquired)
     lost, gained = np.broadcast_arrays(np.asarray(lost, float), np.asarray(gained, float))
     out = np.where(np.isnan(lost + gained), np.nan, np.inf)

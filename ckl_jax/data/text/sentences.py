@@ -67,9 +67,7 @@ def sentence_splitter(language: str = "en") -> Split:
 
 def normalise(text: str) -> str:
     """Lower-case words separated by single blanks, without punctuation; may be ""."""
-    text = composed(text)
-    if "_" in text:
-        text = _EMPHASIS.sub("", text)
+    text = _comparable(text)
     every, between_digits, others = _punctuation(marks_of(text))
     unwanted = others if between_digits.search(text) else every
     return " ".join(unwanted.sub("", text).lower().split())
@@ -83,6 +81,12 @@ def marks_of(text: str) -> str:
 def composed(text: str) -> str:
     """The same text with accents within their letters, where Unicode has such a letter."""
     return unicodedata.normalize("NFC", text) if marks_of(text) else text
+
+
+def _comparable(text: str) -> str:
+    """The same text composed, without emphasis by `_`, which is no punctuation to `re`."""
+    text = composed(text)
+    return _EMPHASIS.sub("", text) if "_" in text else text
 
 
 @functools.cache
@@ -122,9 +126,7 @@ def comparison_key(text: str) -> str:
     text = _DASH.sub(" ", _SIGN.sub(_MINUS, text))
     if not symbols.search(text):
         return normalise(text)
-    text = composed(text)
-    if "_" in text:
-        text = _EMPHASIS.sub("", text)
+    text = _comparable(text)
     *_, others = _punctuation(kept + marks_of(text))
     return " ".join(symbols.sub(r" \1 ", others.sub("", text)).lower().split())
 

@@ -56,8 +56,8 @@ class Vocabulary:
             stop becomes the pieces of " .", so that nearly every input has one token more.
 
         Raises:
-          UserError: the file is missing or no such model, its special ids are not T5's, or it
-            would have no sentinels.
+          UserError: the file is missing or no such model, its special ids are not T5's, it would
+            have no sentinels, or a `tokenizer.json` of the folder has other added tokens.
         """
         self.path = os.fspath(path)
         checks.require_bool(legacy_spacing=legacy_spacing)
@@ -87,7 +87,7 @@ class Vocabulary:
             raise UserError(f"{beside} is not a tokenizer.json of `tokenizers` ({e!r}).") from e
         for content, place in added:
             there = self.pieces([place])[0] if 0 <= place < self.vocab_size else ""
-            if there.lstrip(_SPACE) != content.lstrip(_SPACE):
+            if not _is_piece(content, there):
                 raise UserError(
                     f"{beside} has the added token {content!r} at id {place}, where {self.path} "
                     f"has {there!r}; remove the file that is not the model's."
@@ -255,6 +255,11 @@ def _from_tokenizer(path: str) -> Any:
     return proto
 
 
+def _is_piece(token: str, piece: str) -> bool:
+    """Whether an added token is a piece of the model, which may begin with a space."""
+    return bool(token) and token.lstrip(_SPACE) == piece.lstrip(_SPACE)
+
+
 def _add_tokens(proto: Any, added: Iterable[dict[str, Any]], path: str) -> None:
     """Adds sentinels at the ids that a `tokenizer.json` gives them.
 
@@ -263,7 +268,7 @@ def _add_tokens(proto: Any, added: Iterable[dict[str, Any]], path: str) -> None:
     for token in sorted(added, key=lambda token: token["id"]):
         content, place = token["content"], token["id"]
         there = proto.pieces[place].piece if place < len(proto.pieces) else ""
-        if content and there.lstrip(_SPACE) == content.lstrip(_SPACE):
+        if _is_piece(content, there):
             continue
         if place != len(proto.pieces) or not _SENTINEL_PIECE.match(content):
             raise UserError(
