@@ -179,6 +179,12 @@ def _read_file(
 def _read_task(vocabulary: Any, task: CachedTask) -> Iterator[Example]:
     # Ids of another vocabulary would be read as other words without any error.
     check_task_vocabulary(task, os.fspath(task.directory), vocabulary)
+    if "inputs" not in task.features or "segments" in task.features:
+        kind = "packed rows" if "segments" in task.features else "running text, without inputs"
+        raise UserError(
+            f"{task.directory} has {kind}, and `t5x infer` asks one input a row; give a task with "
+            "inputs that are not packed, or a .jsonl file."
+        )
     for i in range(len(task)):
         row = task.row(i)
         shown = {f"{f}_pretokenized": vocabulary.decode(ids, False) for f, ids in row.items()}

@@ -15,6 +15,8 @@ from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.data.facts.ckl_files import CsvFormat
 from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.tasks.cached import write_cached
+from ckl_jax.data.tasks.packing import row_features
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.data.text.vocabulary_copy import open_vocabulary
 from ckl_jax.errors import UserError
@@ -351,6 +353,16 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     assert "inputs without targets" in capsys.readouterr().err
     assert infer(trained, out, INFER_INPUTS="d11", **lengths) == 2
     assert "neither a probe nor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "features", [("targets",), row_features(("inputs", "targets"), packed=True)]
+)
+def test_infer_refuses_tasks_with_other_rows_than_examples(tmp_path, features):
+    write_cached(tmp_path / "task", [dict.fromkeys(features, [1])], features=features)
+    data = InferenceData(mixture_or_task_name=str(tmp_path / "task"))
+    with pytest.raises(UserError, match="task has .*, and `t5x infer` asks one input a row"):
+        data.examples(types.SimpleNamespace(digest=None))
 
 
 @pytest.mark.parametrize(

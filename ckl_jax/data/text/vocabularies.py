@@ -57,7 +57,7 @@ class Vocabulary:
 
         Raises:
           UserError: the file is missing or no such model, its special ids are not T5's, it would
-            have no sentinels, or a `tokenizer.json` of the folder has other added tokens.
+            have no sentinels, or another tokenizer file beside spiece.model has other tokens.
         """
         self.path = os.fspath(path)
         checks.require_bool(legacy_spacing=legacy_spacing)
@@ -73,25 +73,25 @@ class Vocabulary:
         self._refuse_other_tokens()
 
     def _refuse_other_tokens(self) -> None:
-        """Refuses a `tokenizer.json` beside spiece.model, which transformers reads first, with
-        added tokens that the model lacks or has at other ids."""
-        beside = Path(self.path).with_name("tokenizer.json")
-        if Path(self.path).name != "spiece.model" or not beside.is_file():
+        """Refuses files beside spiece.model, which transformers reads too, with tokens that the
+        model lacks or has at other ids."""
+        if Path(self.path).name != "spiece.model":
             return
-        try:
-            tokenizer = read_json_object(beside)
-            added = [
-                (token["content"], token["id"]) for token in tokenizer.get("added_tokens") or ()
-            ]
-        except (KeyError, TypeError) as e:
-            raise UserError(f"{beside} is not a tokenizer.json of `tokenizers` ({e!r}).") from e
-        for content, place in added:
-            there = self.pieces([place])[0] if 0 <= place < self.vocab_size else ""
-            if not _is_piece(content, there):
-                raise UserError(
-                    f"{beside} has the added token {content!r} at id {place}, where {self.path} "
-                    f"has {there!r}; remove the file that is not the model's."
-                )
+        for name, tokens_of in _TOKENS_BESIDE.items():
+            beside = Path(self.path).with_name(name)
+            if not beside.is_file():
+                continue
+            try:
+                tokens = [(str(t), int(i)) for t, i in tokens_of(read_json_object(beside))]
+            except (AttributeError, KeyError, TypeError, ValueError) as e:
+                raise UserError(f"{beside} is not such a file of transformers ({e!r}).") from e
+            for content, place in tokens:
+                there = self.pieces([place])[0] if 0 <= place < self.vocab_size else ""
+                if not _is_piece(content, there):
+                    raise UserError(
+                        f"{beside} has the token {content!r} at id {place}, where {self.path} "
+                        f"has {there!r}; remove the file that is not the model's."
+                    )
 
     def __reduce__(self):
         legacy = (True,) * self.legacy_spacing
@@ -256,8 +256,29 @@ def _from_tokenizer(path: str) -> Any:
 
 
 def _is_piece(token: str, piece: str) -> bool:
-    """Whether an added token is a piece of the model, which may begin with a space."""
-    return bool(token) and token.lstrip(_SPACE) == piece.lstrip(_SPACE)
+    """Whether a token is a piece of the model, where a sentinel may begin with a space."""
+    if _SENTINEL_PIECE.match(piece):
+        token, piece = token.lstrip(_SPACE), piece.lstrip(_SPACE)
+    return bool(token) and token == piece
+
+
+def _tokenizer_tokens(tokenizer: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The tokens of a `tokenizer.json` and their ids."""
+    vocab = tokenizer["model"]["vocab"]
+    if isinstance(vocab, list):  # a Unigram model's, with scores
+        vocab = {piece: i for i, (piece, _) in enumerate(vocab)}
+    added = tokenizer.get("added_tokens") or ()
+    return [*vocab.items(), *((token["content"], token["id"]) for token in added)]
+
+
+# The files beside a spiece.model that say more of its tokens: how each one says it.
+_TOKENS_BESIDE = {
+    "tokenizer.json": _tokenizer_tokens,
+    "added_tokens.json": lambda tokens: list(tokens.items()),
+    "tokenizer_config.json": lambda config: [
+        (token["content"], i) for i, token in (config.get("added_tokens_decoder") or {}).items()
+    ],
+}
 
 
 def _add_tokens(proto: Any, added: Iterable[dict[str, Any]], path: str) -> None:

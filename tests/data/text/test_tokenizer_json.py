@@ -87,13 +87,47 @@ def test_sentinels_have_the_ids_of_the_file(folders, tmp_path):
     assert open_copy(str(tmp_path / "copy")).digest == read.digest
     beside = tmp_path / "spiece.model"  # with the sentinels in the other order
     shutil.copy(folders[0].path, beside)
-    with pytest.raises(UserError, match="has the added token '<extra_id_0>' at id .* where .*_99>"):
+    with pytest.raises(UserError, match="json has the token '<extra_id_0>' at id .* where .*_99>"):
         Vocabulary(beside)
     beside.unlink()
     made.add_tokens(["FOO9"])
     made.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=f"has the added token 'FOO9' at id {read.vocab_size}"):
         Vocabulary(tmp_path / "tokenizer.json")
+
+
+def test_the_files_beside_a_spiece_model_have_its_tokens(folders, tmp_path):
+    vocabulary, _, saved = folders
+    path = tmp_path / "spiece.model"
+    shutil.copy(vocabulary.path, path)
+    content = json.loads((saved / "tokenizer.json").read_text())
+    piece = content["model"]["vocab"][50][0]
+    size = vocabulary.vocab_size
+    decoder = {"added_tokens_decoder": {"1": {"content": "</s>"}}}
+    for name, right in (
+        ("tokenizer.json", content),
+        ("added_tokens.json", {"<extra_id_0>": size - 1}),
+        ("tokenizer_config.json", decoder),
+    ):
+        (tmp_path / name).write_text(json.dumps(right))
+    assert Vocabulary(path).encode(LINES[0]) == vocabulary.encode(LINES[0])
+    content["model"]["vocab"][50][0] = "other"
+    decoder["added_tokens_decoder"][size] = {"content": "<date>"}
+    for name, wrong, token, place, there in (
+        ("tokenizer_config.json", decoder, "<date>", size, ""),
+        ("added_tokens.json", {"<extra_id_0>": size - 100}, "<extra_id_0>", size - 100, "_99>"),
+        ("tokenizer.json", content, "other", 50, piece),
+    ):
+        (tmp_path / name).write_text(json.dumps(wrong))
+        with pytest.raises(UserError) as e:
+            Vocabulary(path)
+        assert f"{name} has the token '{token}' at id {place}, where" in str(e.value)
+        assert f"{there}'; remove" in str(e.value)
+    for name, damaged in (("tokenizer.json", {"model": 3}), ("added_tokens.json", {"<pad>": []})):
+        (tmp_path / name).write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match=f"{name} is not such a file of transformers"):
+            Vocabulary(path)
+        (tmp_path / name).unlink()
 
 
 def test_what_is_none_of_t5_s_is_named(tmp_path):
