@@ -27,7 +27,15 @@ from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.sentences import NUMBER_WORDS, normalise, without_markup
 from ckl_jax.data.text.spans import split_sentences
 from ckl_jax.updates.names import NameFinder
-from ckl_jax.updates.sentence_index import COMMON, YEAR, Index, Pair, Sentence, middle
+from ckl_jax.updates.sentence_index import (
+    COMMON,
+    YEAR,
+    Index,
+    Pair,
+    Sentence,
+    labels_of,
+    middle,
+)
 
 TAGS = ("new", "changed", "kept")
 CANDIDATES = 10  # answers that a model chooses from
@@ -193,8 +201,9 @@ def _indices(
     asked = (Document(e.document, e.date, "", e.text) for e in earlier if e.document)
     documents, unread = (_some(new), _some(old)), list(map(_some, held_back))
     unread[1] += asked
-    names = NameFinder([d.text for part in (*documents, *unread) for d in part])
-    now, before = (Index(p, names, u) for p, u in zip(documents, unread, strict=True))
+    texts = [d.text for part in (*documents, *unread) for d in part]
+    names, labels = NameFinder(texts), labels_of(texts)
+    now, before = (Index(p, names, u, labels) for p, u in zip(documents, unread, strict=True))
     now.share_relations(before)
     return now, before
 

@@ -42,6 +42,16 @@ _REPLACES = re.compile(
     r"|(?:went|goes|pass(?:es|ed)|mov(?:es|ed)|switch(?:es|ed)|chang(?:es|ed)) (?:\w+ )*from)\b",
     re.IGNORECASE,
 )
+# "News:", "[Update]", "10:32 Anna Brel:" or a sign before a sentence.
+_LABEL = re.compile(
+    r"(?P<label>(?:\[[^\[\]]{1,40}\]\s*)+:?|[^\w\s\"'(\u201c|]{1,3}\s"
+    r"|(?:[\w.:'\u2019&-]+ ){0,4}[\w.'\u2019&-]+(?: ?:| [-\u2013\u2014])\s)"
+    rf"\s*(?=[\"'(\u201c]?[{CAPITALS}0-9])"
+)
+_MAY_LABEL = re.compile(r"\W|.{0,60}(?::| [-\u2013\u2014])")
+_LABELS = 200  # looked for, the most frequent ones
+_LABELLED = 3  # sentences that make words a label
+_ANY_DIGIT = str.maketrans("123456789", "0" * 9)
 _EMPTY_WORDS = frozenset(
     "a an the of in on at by to for from with and or as is was are were be been has have had it "
     "its his her their this that which who whom also new".split()
@@ -113,6 +123,26 @@ Relation = tuple[frozenset[str], tuple[int, ...]]
 Wording = tuple[Relation, int, int]  # which of its names are the answer and what it is about
 
 
+def labels_of(texts: Sequence[str]) -> frozenset[str]:
+    """What stands before sentences and hardly elsewhere: no fact is about it."""
+    sentences = (s for text in texts for s in split_sentences(text) if _MAY_LABEL.match(s))
+    found = collections.Counter(_label(without_markdown(s))[0] for s in sentences)
+    frequent = [(label, n) for label, n in found.most_common(_LABELS) if label and n >= _LABELLED]
+    if any("0" in label for label, _ in frequent):
+        texts = [text.translate(_ANY_DIGIT) for text in texts]
+    words = {label: label.rstrip(" :-\u2013\u2014") for label, _ in frequent}
+    return frozenset(
+        label for label, n in frequent if 2 * n > sum(text.count(words[label]) for text in texts)
+    )
+
+
+def _label(sentence: str) -> tuple[str, str]:
+    """A sentence's label, with every digit as 0, and the rest; "" without one."""
+    match = _LABEL.match(sentence)
+    label = match["label"].strip().translate(_ANY_DIGIT) if match else ""
+    return label, sentence[match.end() :] if match else sentence
+
+
 class Index:
     """Sentences of documents, indexed by the names in them and by pairs of names.
 
@@ -120,11 +150,17 @@ class Index:
       documents: that models train on.
       names: finds names in all of them.
       held_back: further documents, on which no model trains.
+      labels: of all of them, see `labels_of`.
     """
 
     def __init__(
-        self, documents: Iterable[Document], names: NameFinder, held_back: Iterable[Document] = ()
+        self,
+        documents: Iterable[Document],
+        names: NameFinder,
+        held_back: Iterable[Document] = (),
+        labels: Set[str] = frozenset(),
     ):
+        self._labels = labels
         self._several: dict[tuple[frozenset[Wording], bool], float] = {}
         self._wordings: dict[Wording, frozenset[Wording]] = {}
         self._indices: tuple[Index, ...] = (self,)
@@ -156,6 +192,8 @@ class Index:
         self, text: str, names: NameFinder, document: Document, is_read: bool
     ) -> Sentence | None:
         text = without_markdown(text)
+        while (labelled := _label(text))[0] in self._labels:
+            text = labelled[1]
         words = _WORD.findall(text.lower())
         if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
             return None
