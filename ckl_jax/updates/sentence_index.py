@@ -125,7 +125,7 @@ Wording = tuple[Relation, int, int]  # which of its names are the answer and wha
 
 def labels_of(texts: Sequence[str]) -> frozenset[str]:
     """What stands before sentences and hardly elsewhere: no fact is about it."""
-    sentences = (s for text in texts for s in split_sentences(text) if _MAY_LABEL.match(s))
+    sentences = (s for text in texts for s in _sentences(text) if _MAY_LABEL.match(s))
     found = collections.Counter(_label(without_markdown(s))[0] for s in sentences)
     frequent = [(label, n) for label, n in found.most_common(_LABELS) if label and n >= _LABELLED]
     if any("0" in label for label, _ in frequent):
@@ -134,6 +134,12 @@ def labels_of(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(
         label for label, n in frequent if 2 * n > sum(text.count(words[label]) for text in texts)
     )
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for sentence in split_sentences(text):
+        is_row = sentence.startswith("|")  # of a table
+        yield from sentence.strip(" |").split(" | ") if is_row else [sentence]
 
 
 def _label(sentence: str) -> tuple[str, str]:
@@ -170,7 +176,7 @@ class Index:
         self.labels: dict[str, str] = {}  # key -> as it was written first
         every = *((d, True) for d in documents), *((d, False) for d in held_back)
         for document, is_read in every:
-            for text in split_sentences(document.text):
+            for text in _sentences(document.text):
                 if (sentence := self._read(text, names, document, is_read)) is None:
                     continue
                 for _, _, key in sentence.spans:

@@ -19,6 +19,7 @@ from tests.updates.planted import right
         ["[Status] [Low] "],
         ["**Acme News** – "],
         ["\U0001f4e3 "],
+        ["| Low | "],
     ],
 )
 def test_labels_before_sentences_are_no_part_of_them(labels):
