@@ -18,7 +18,8 @@ def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
     Args:
       strength: lambda, relative to the loss, which is a mean over tokens where the Fisher
         information is a mean over examples.
-      examples: of D0 that the Fisher information is a mean over.
+      examples: rows of D0 of whose examples, one or a packed row's, the Fisher information is the
+        mean.
 
     Raises:
       UserError: `strength` is negative, or `examples` below 1.

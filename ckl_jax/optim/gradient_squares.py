@@ -14,7 +14,7 @@ import optax
 from ckl_jax.errors import UserError
 from ckl_jax.trees.partition import merge
 
-_WEIGHTS = "decoder_loss_weights"
+_WEIGHTS, _SEGMENTS = "decoder_loss_weights", "decoder_segment_ids"
 
 
 def wants_statistics(opt_state: Any) -> bool:
@@ -52,7 +52,7 @@ def of_examples(
     Args:
       score: `(parameters, batch) -> log likelihoods [B]`, without dropout.
       trainable, frozen: the parameters; of the first is the gradient.
-      batches: on the devices; rows without a target do not count.
+      batches: on the devices; each example of a packed row counts, and none without a target.
 
     Returns:
       A tree like `trainable`, and the number of examples.
@@ -62,23 +62,31 @@ def of_examples(
     """
 
     @jax.jit
-    def add(total: Any, trainable: Any, frozen: Any, batch: Mapping[str, jax.Array]):
+    def add(totals: Any, trainable: Any, frozen: Any, batch: Mapping[str, jax.Array]):
         # The Fisher information is a mean of squares of single examples' gradients; the square of a
         # batch's mean gradient would be smaller. A scan, because a vmap would hold B gradients.
-        def one(total, row):
+        def add_row(totals, row):
             # The model expects a batch axis.
             row = jax.tree.map(lambda x: x[None], row)
-            grads = jax.grad(lambda p: jnp.sum(score(merge(p, frozen), row)))(trainable)
-            return jax.tree.map(lambda t, g: t + jnp.square(g), total, grads), None
+            segments = row.get(_SEGMENTS, jnp.ones_like(row[_WEIGHTS], jnp.int32))
 
-        total, _ = jax.lax.scan(one, total, batch)
-        # Rows of padding have zero gradients and must not enter the mean.
-        return total, jnp.sum(jnp.any(batch[_WEIGHTS] > 0, axis=-1))
+            def add_example(segment, totals):
+                total, count = totals
+                weights = jnp.where(segments == segment, row[_WEIGHTS], 0)
+                own = {**row, _WEIGHTS: weights}
+                grads = jax.grad(lambda p: jnp.sum(score(merge(p, frozen), own)))(trainable)
+                total = jax.tree.map(lambda t, g: t + jnp.square(g), total, grads)
+                # Padding has zero gradients and must not enter the mean.
+                return total, count + jnp.any(weights > 0).astype(count.dtype)
 
-    total, count = jax.tree.map(jnp.zeros_like, trainable), 0
+            return jax.lax.fori_loop(1, jnp.max(segments) + 1, add_example, totals), None
+
+        return jax.lax.scan(add_row, totals, batch)[0]
+
+    totals = jax.tree.map(jnp.zeros_like, trainable), jnp.zeros((), jnp.int32)
     for batch in batches:
-        total, examples = add(total, trainable, frozen, batch)
-        count += int(examples)
+        totals = add(totals, trainable, frozen, batch)
+    total, count = totals[0], int(totals[1])
     if not count:
         raise UserError("The earlier corpus has no example with a target to take gradients on.")
     # Checked once on the host: a NaN in the state would spoil every later step without an error.

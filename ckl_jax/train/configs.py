@@ -1,7 +1,6 @@
 """The configuration records that gin files bind, with T5X's names."""
 
 import dataclasses
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
 _DTYPES = ("float32", "bfloat16", "float16")
+_CUT = 0.1  # of the tokens of a task: more are not left out without a word
 RESTORE_MODES = ("latest", "specific", "all")
 
 
@@ -268,14 +268,22 @@ class DatasetConfig:
                 "without --pack."
             )
         lengths = {name: self.task_feature_lengths[name] for name in wanted}
-        # Where inputs are cut, the targets of the last examples would be predicted from nothing.
-        if packed and len(wanted) > 1:
-            for task in tasks:
-                made = task.meta.get("lengths") or {}
-                if any(made.get(name, math.inf) > lengths[name] for name in wanted):
-                    raise UserError(
-                        f"{task.directory} has packed rows of {made or 'unknown'} tokens; read "
-                        f"them whole (TASK_FEATURE_LENGTHS is {lengths}), or pack shorter ones."
+        for task in tasks:
+            cut = task.fraction_beyond(lengths)
+            # Whole examples would be lost, or targets be predicted from inputs that are.
+            if packed and any(cut.values()):
+                raise UserError(
+                    f"{task.directory} has packed rows that are longer than {lengths}; read them "
+                    "whole (TASK_FEATURE_LENGTHS, ROW_LENGTH), or pack shorter ones."
+                )
+            for name, fraction in cut.items():
+                if fraction > _CUT and jax.process_index() == 0:
+                    print(
+                        f"Warning: {fraction:.0%} of the tokens of {name!r} in {task.directory} "
+                        f"stand behind the {lengths[name]} of a row that are read "
+                        "(TASK_FEATURE_LENGTHS, ROW_LENGTH), and are left out.",
+                        file=sys.stderr,
+                        flush=True,
                     )
         segments = {SEGMENTS[name]: lengths[name] for name in wanted if packed}
         marks = {"marks": lengths["targets"]} if self.marked_weight != 1 else {}

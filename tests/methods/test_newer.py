@@ -17,6 +17,7 @@ from ckl_jax.methods.lora import lora
 from ckl_jax.methods.lwf import Distillation, lwf, teacher_losses
 from ckl_jax.methods.method import Start, combine, vanilla
 from ckl_jax.methods.sparse import largest, sparse
+from ckl_jax.optim import gradient_squares
 from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
 from ckl_jax.train.prepare import BEFORE, Prepared, loss_of
 from ckl_jax.train.setup import make_optimizer
@@ -162,6 +163,21 @@ def test_fisher_information_is_the_mean_over_examples():
     rows = [flatten(jacobian(trainable, batch)) for batch in batches]
     wanted = {p: sum(np.square(r[p]).sum(axis=0) for r in rows) / 7 for p in rows[0]}
     assert_trees_close(found, unflatten(wanted), rtol=1e-3)
+
+
+def test_fisher_information_is_of_each_example_of_packed_rows():
+    # The gradient of a log likelihood is how often each token is in it.
+    def score(params, batch):
+        return jnp.sum(params["w"][batch["tokens"]] * batch["decoder_loss_weights"], axis=-1)
+
+    tokens = jnp.asarray([[0, 1, 1, 2, 3, 3], [2, 2, 0, 0, 0, 0]])
+    batch = {"tokens": tokens, "decoder_loss_weights": jnp.asarray([[1.0] * 6, [1, 1, 0, 0, 0, 0]])}
+    params = {"w": jnp.zeros(4)}
+    found, count = gradient_squares.of_examples(score, params, {}, [batch])
+    assert count == 2 and found["w"].tolist() == [0.5, 2, 2.5, 2]
+    packed = {**batch, "decoder_segment_ids": jnp.asarray([[1, 1, 2, 2, 3, 3], [1, 1, 0, 0, 0, 0]])}
+    found, count = gradient_squares.of_examples(score, params, {}, [packed])
+    assert count == 4 and found["w"].tolist() == [0.25, 0.5, 1.25, 1]
 
 
 # --- LwF

@@ -1,10 +1,13 @@
 """Packed rows: what they hold, and that their examples count as they do alone."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from ckl_jax.data.facts.ckl_files import CORPORA
+from ckl_jax.data.tasks.cached import write_cached
 from ckl_jax.data.tasks.converters import converter_of, encoder_decoder_batch, pad_rows
 from ckl_jax.data.tasks.packing import SEGMENTS, pack, row_features
 from ckl_jax.data.tasks.prepare import prepare_ckl
@@ -120,8 +123,22 @@ def test_packed_tasks_are_read_whole_and_kept_apart_from_others(tmp_path):
 
     read = {"inputs": 24, "input_segments": 24, "targets": 30, "segments": 30}
     assert reading(inputs=24, targets=30) == read
-    with pytest.raises(UserError, match="has packed rows of .* tokens; read them whole"):
-        reading(inputs=23, targets=30)
-    del task.meta["lengths"]
-    with pytest.raises(UserError, match="has packed rows of unknown tokens; read them whole"):
-        reading(inputs=24, targets=30)
+    longest = max(len(task.row(i)["inputs"]) for i in range(len(task)))
+    assert reading(inputs=longest, targets=30)
+    with pytest.raises(UserError, match="has packed rows that are longer than .*; read them whole"):
+        reading(inputs=longest - 1, targets=30)
+
+
+def test_rows_that_are_cut_are_told_of_where_much_is_left_out(tmp_path, capsys):
+    write_cached(tmp_path / "long", [{"inputs": [3] * 9, "targets": [3, 1]}] * 4)
+    config = DatasetConfig(
+        mixture_or_task_name=str(tmp_path / "long"),
+        task_feature_lengths={"inputs": 9, "targets": 2},
+        batch_size=2,
+    )
+    task = config.open(config.mixture_or_task_name)
+    config.reading(model_of(TINY), [task])
+    assert capsys.readouterr().err == ""
+    shorter = dataclasses.replace(config, task_feature_lengths={"inputs": 4, "targets": 2})
+    shorter.reading(model_of(TINY), [task])
+    assert "56% of the tokens of 'inputs' in" in capsys.readouterr().err
