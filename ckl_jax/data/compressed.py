@@ -287,9 +287,15 @@ def csv_table(
         raise UserError(f"{path}: its header names the column {twice!r} twice; rename one.")
     for line, cells in rows:
         if len(cells) != len(header):
+            other = next((c for c in ";\t" if len(header) == 1 and c in header[0]), "")
+            advice = (
+                f"its header is parted by {other!r}; save it with commas."
+                if other
+                else "quote cells that hold commas or line ends."
+            )
             raise UserError(
-                f"{path}, line {line}: {len(cells)} cells where the header has "
-                f"{len(header)}; quote cells that hold commas or line ends."
+                f"{path}, line {line}: {len(cells)} cells where the header has {len(header)}; "
+                f"{advice}"
             )
         yield line, dict(zip(header, cells, strict=True))
 

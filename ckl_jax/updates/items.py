@@ -33,8 +33,8 @@ from ckl_jax.updates.sentence_index import (
     Index,
     Pair,
     Sentence,
-    labels_of,
     middle,
+    plain_texts,
 )
 
 TAGS = ("new", "changed", "kept")
@@ -198,12 +198,12 @@ def _indices(
 ) -> tuple[Index, Index]:
     """What new and what old text says."""
     # What was asked is in no text any more, and still says what was so.
-    asked = (Document(e.document, e.date, "", e.text) for e in earlier if e.document)
-    documents, unread = (_some(new), _some(old)), list(map(_some, held_back))
-    unread[1] += asked
-    texts = [d.text for part in (*documents, *unread) for d in part]
-    names, labels = NameFinder(texts), labels_of(texts)
-    now, before = (Index(p, names, u, labels) for p, u in zip(documents, unread, strict=True))
+    asked = [Document(e.document, e.date, "", e.text) for e in earlier if e.document]
+    parts = _some(new), _some(old), _some(held_back[0]), _some(held_back[1]) + asked
+    every = plain_texts([document for part in parts for document in part])
+    names, texts = NameFinder([document.text for document in every]), iter(every)
+    read, older, *unread = ([*itertools.islice(texts, len(part))] for part in parts)
+    now, before = Index(read, names, unread[0]), Index(older, names, unread[1])
     now.share_relations(before)
     return now, before
 
@@ -242,6 +242,8 @@ def _tag(pair: Pair, index: Index, now: Index, before: Index) -> tuple[str, str]
         return "changed", before.labels[old]
     # Another date of the name may be the one before a change.
     if _is_month(pair[0], index) and _past(pair[1], before):
+        return "", ""
+    if _may_have_another(pair, index, before):
         return "", ""
     # If the other way round it is a change, the item is made that way.
     return ("new" if _old_answer(pair[::-1], index, before) == "" else ""), ""
@@ -385,6 +387,33 @@ def _middles(pair: Pair, index: Index, *read: Index) -> dict[str, str]:
     return {key: middle(stated) for key, stated in days.items()}
 
 
+def _may_have_another(pair: Pair, index: Index, read: Index) -> bool:
+    """Whether a text has another answer, either way round, in words that state a fact of `index`.
+
+    Sentences that say the same in words of their own besides are of no relation that is known.
+    """
+    return any(
+        not _has_several(one, index)
+        and any((key, one[1]) not in index.by_pair for key in _alike_answers(one, index, read))
+        for one in (pair, pair[::-1])
+    )
+
+
+def _alike_answers(pair: Pair, index: Index, read: Index) -> set[str]:
+    """Other answers of a text in sentences that share two words with those that state a fact."""
+    answer, about = pair
+    stating, there = index.by_pair.get(pair, ()), read.by_name.get(about, ())
+    words = frozenset[str]().union(*(s.frame(*pair) for s in stating))
+    is_date = any(answer in s.is_date for s in stating)
+    return {
+        key
+        for s in (there if len(there) <= COMMON else ())
+        for key in s.keys
+        if key not in pair and (key in s.is_date) == is_date and not _is_the_same(key, answer)
+        if len(words & s.frame(key, about)) >= _SHARED
+    }
+
+
 def _has_several(pair: Pair, index: Index) -> bool | None:
     """Whether a name may have several answers at a time, in the relations that state a fact.
 
@@ -510,6 +539,7 @@ def _still_right(
                 _is_denied(pair, before, now)
                 or _is_outdated(pair, before, before, now)
                 or _may_be_replaced(pair, now, before)
+                or (pair not in now.by_pair and _may_have_another(pair, before, now))
             )
         )
 

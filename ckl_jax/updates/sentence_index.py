@@ -42,16 +42,14 @@ _REPLACES = re.compile(
     r"|(?:went|goes|pass(?:es|ed)|mov(?:es|ed)|switch(?:es|ed)|chang(?:es|ed)) (?:\w+ )*from)\b",
     re.IGNORECASE,
 )
-# "News:", "[Update]", "10:32 Anna Brel:" or a sign before a sentence.
+# "News:", "[Update]", "Anna Brel [9:32 AM]" or a sign before a sentence.
 _LABEL = re.compile(
-    r"(?P<label>(?:\[[^\[\]]{1,40}\]\s*)+:?|[^\w\s\"'(\u201c|]{1,3}\s"
-    r"|(?:[\w.:'\u2019&-]+ ){0,4}[\w.'\u2019&-]+(?: ?:| [-\u2013\u2014])\s)"
-    rf"\s*(?=[\"'(\u201c]?[{CAPITALS}0-9])"
+    r"(?P<label>[^\w\s\"'(\u201c|]{1,3}|(?=.{1,60}\s)(?:[^\s|]+\s+){0,7}?(?:[^\s|]*[\]:]|[-\u2013\u2014]))"
+    rf"\s+(?=[\"'(\u201c]?[{CAPITALS}0-9])"
 )
-_MAY_LABEL = re.compile(r"\W|.{0,60}(?::| [-\u2013\u2014])")
 _LABELS = 200  # looked for, the most frequent ones
 _LABELLED = 3  # sentences that make words a label
-_ANY_DIGIT = str.maketrans("123456789", "0" * 9)
+_NUMBER = re.compile(r"\d+")
 _EMPTY_WORDS = frozenset(
     "a an the of in on at by to for from with and or as is was are were be been has have had it "
     "its his her their this that which who whom also new".split()
@@ -123,17 +121,31 @@ Relation = tuple[frozenset[str], tuple[int, ...]]
 Wording = tuple[Relation, int, int]  # which of its names are the answer and what it is about
 
 
-def labels_of(texts: Sequence[str]) -> frozenset[str]:
-    """What stands before sentences and hardly elsewhere: no fact is about it."""
-    sentences = (s for text in texts for s in _sentences(text) if _MAY_LABEL.match(s))
-    found = collections.Counter(_label(without_markdown(s))[0] for s in sentences)
+def plain_texts(documents: Sequence[Document]) -> list[Document]:
+    """Documents as their sentences, a line each, without markup and labels.
+
+    A label is what stands before sentences and hardly elsewhere, has a time of day in it, or stands
+    in its sentence once more.
+    """
+    texts = [list(map(without_markdown, _sentences(d.text))) for d in documents]
+    found = collections.Counter(_label(s)[0] for sentences in texts for s in sentences)
     frequent = [(label, n) for label, n in found.most_common(_LABELS) if label and n >= _LABELLED]
+    whole = ["\n".join(sentences) for sentences in texts]
     if any("0" in label for label, _ in frequent):
-        texts = [text.translate(_ANY_DIGIT) for text in texts]
-    words = {label: label.rstrip(" :-\u2013\u2014") for label, _ in frequent}
-    return frozenset(
-        label for label, n in frequent if 2 * n > sum(text.count(words[label]) for text in texts)
-    )
+        whole = [_NUMBER.sub("0", text) for text in whole]
+    labels = {
+        label for label, n in frequent if 2 * n > sum(text.count(_words(label)) for text in whole)
+    }
+
+    def plain(sentence: str) -> str:
+        label, rest = _label(sentence)
+        is_label = label in labels or "0:0" in label or (label and _words(label) in rest)
+        return plain(rest) if is_label else sentence
+
+    return [
+        dataclasses.replace(document, text="\n".join(map(plain, sentences)))
+        for document, sentences in zip(documents, texts, strict=True)
+    ]
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -143,30 +155,28 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _label(sentence: str) -> tuple[str, str]:
-    """A sentence's label, with every digit as 0, and the rest; "" without one."""
+    """A sentence's label, with every number as 0, and the rest; "" without one."""
     match = _LABEL.match(sentence)
-    label = match["label"].strip().translate(_ANY_DIGIT) if match else ""
+    label = _NUMBER.sub("0", match["label"]) if match else ""
     return label, sentence[match.end() :] if match else sentence
+
+
+def _words(label: str) -> str:
+    return label.rstrip(" :-\u2013\u2014")
 
 
 class Index:
     """Sentences of documents, indexed by the names in them and by pairs of names.
 
     Args:
-      documents: that models train on.
+      documents: that models train on, of `plain_texts`.
       names: finds names in all of them.
       held_back: further documents, on which no model trains.
-      labels: of all of them, see `labels_of`.
     """
 
     def __init__(
-        self,
-        documents: Iterable[Document],
-        names: NameFinder,
-        held_back: Iterable[Document] = (),
-        labels: Set[str] = frozenset(),
+        self, documents: Iterable[Document], names: NameFinder, held_back: Iterable[Document] = ()
     ):
-        self._labels = labels
         self._several: dict[tuple[frozenset[Wording], bool], float] = {}
         self._wordings: dict[Wording, frozenset[Wording]] = {}
         self._indices: tuple[Index, ...] = (self,)
@@ -176,7 +186,7 @@ class Index:
         self.labels: dict[str, str] = {}  # key -> as it was written first
         every = *((d, True) for d in documents), *((d, False) for d in held_back)
         for document, is_read in every:
-            for text in _sentences(document.text):
+            for text in split_sentences(document.text):
                 if (sentence := self._read(text, names, document, is_read)) is None:
                     continue
                 for _, _, key in sentence.spans:
@@ -197,9 +207,6 @@ class Index:
     def _read(
         self, text: str, names: NameFinder, document: Document, is_read: bool
     ) -> Sentence | None:
-        text = without_markdown(text)
-        while (labelled := _label(text))[0] in self._labels:
-            text = labelled[1]
         words = _WORD.findall(text.lower())
         if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
             return None

@@ -21,7 +21,9 @@ _TAG = re.compile(
 # Behind a stop alone a number in brackets is no index of a list.
 _FOOTNOTE = re.compile(r"\[\^\w{1,20}\]|(?<=[.!?,;\"')])\[\d{1,3}\]")
 _LINK = re.compile(r"\[([^\[\]]*)\]\([^()\s]*\)")
-_LEADING_MARKS = re.compile(r"^\s*(?:(?:[-*+•‣]|#{1,6}|\[[ xX]\])\s+|>\s*)+")
+_LEADING_MARKS = re.compile(
+    r"^\s*(?:(?:[-*+•‣]|#{1,6}|\[[ xX]\]|\d+(?:\.\d+)+\.?(?=\s+[A-Z][a-z]))\s+|>\s*)+"
+)
 # Combining marks, such as the vowels of Hindi, tones of Thai and points of Hebrew, as a class of a
 # regular expression has them: `\w` lacks them. Those that choose how a symbol looks are none.
 MARKS = "".join(c for c in map(chr, range(0xFE00)) if unicodedata.category(c)[0] == "M")

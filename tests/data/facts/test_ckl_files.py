@@ -76,6 +76,12 @@ def test_a_ragged_row_is_named_with_its_line(tmp_path):
         list(read_corpus(path))
 
 
+def test_a_table_that_is_parted_by_other_marks_is_told(tmp_path):
+    path = _write(tmp_path / "c.csv", "input;output\na, b;c\n")
+    with pytest.raises(UserError, match="line 2: 2 cells .* is parted by ';'; save it with commas"):
+        list(csv_table(path))
+
+
 def test_a_quote_that_ends_in_a_later_row_is_named(tmp_path):
     path = _write(tmp_path / "c.csv", 'input,output\n"a","b\n"c","d"\n"e","f"\n')
     with pytest.raises(UserError, match="c.csv, line 2: the row that begins here is not CSV"):
