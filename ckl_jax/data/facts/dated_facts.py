@@ -22,7 +22,8 @@ from ckl_jax.data.facts.templates import KINDS, PREVIOUS
 from ckl_jax.data.json_rows import numbered_rows, text_field
 from ckl_jax.errors import UserError, not_empty
 
-_DATES = {"start", "end", "date"}  # names of dates that are not those of a dated fact
+# Words of other names for a dated fact's dates.
+_BEGIN, _END = {"start", "started", "begin", "from", "since"}, {"end", "ended", "to", "until"}
 UNKNOWN = "?"  # a date that is not known, where "" is one that there is not
 _SNAPSHOT = re.compile(r"\d{4}-\d{2}(?:-\d{2})?")
 
@@ -163,8 +164,12 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
         text_field(row, name, where)
         for name in (f"subject{kind_of_name}", "relation", f"object{kind_of_name}")
     )
-    if not row.keys() & {"valid_from", "valid_to"} and row.keys() & _DATES:
-        raise UserError(f"{where}: name the dates of the fact 'valid_from' and 'valid_to'.")
+    lacking = {n: w for n, w in (("valid_from", _BEGIN), ("valid_to", _END)) if n not in row}
+    words = set().union(*lacking.values(), {"date"} if len(lacking) > 1 else ())
+    if other := next((n for n in row if words.intersection(re.split(r"[\W_]+", n.lower()))), ""):
+        raise UserError(
+            f"{where}: name the dates of the fact 'valid_from' and 'valid_to', not {other!r}."
+        )
     days = {name: _date(row, name, where) for name in ("valid_from", "valid_to")}
     _in_order(*days.values(), where)
     kind = row.get("kind") or ""

@@ -232,11 +232,31 @@ def _statements(claims: dict[str, Any], rules: FactRules) -> Iterator[Statement]
             if rank != "deprecated" or rules.deprecated:
                 snak, qualifiers = statement["mainsnak"], statement.get("qualifiers") or {}
                 if item := item_of(snak):
-                    dates = (stated_day(qualifiers.get(name)) for name in (START, END))
-                    yield Statement(_key("P", snak["property"]), item, rank == best, *dates)
+                    for term in _terms(qualifiers):
+                        yield Statement(_key("P", snak["property"]), item, rank == best, *term)
                 for snak in _further_snaks(statement, rules):
                     if item := item_of(snak):
                         yield Statement(_key("P", snak["property"]), item)
+
+
+def _terms(qualifiers: dict[str, Any]) -> list[tuple[str, str]]:
+    """(start, end) of the times of a statement, of which each may begin and end anew."""
+    starts, ends = (
+        sorted(stated_day([snak]) for snak in qualifiers.get(name) or ()) for name in (START, END)
+    )
+    if len(starts) < 2 and len(ends) < 2:
+        return [("".join(starts), "".join(ends))]
+    if UNKNOWN in (*starts, *ends):  # which ends with which is not known
+        return [(starts[0] if starts else "", UNKNOWN)]
+    first = starts[0] if starts else ""
+    begins = [*([""] if ends and (not first or ends[0] < first) else []), *starts]
+    afters = [*begins[1:], "9999-99-99"]
+    terms = []
+    for begin, after in zip(begins, afters, strict=True):
+        end = next((end for end in ends if begin <= end <= after), "")
+        ends = ends[ends.index(end) + 1 :] if end else ends  # an end is of one time
+        terms.append((begin, end))
+    return terms
 
 
 def stated_day(snaks: list[dict[str, Any]] | None) -> str:

@@ -97,6 +97,14 @@ BAD = (
         '{"subject": "A", "relation": "P6", "object": "B", "date": "2020-01-01"}',
         "line 1: name the dates of the fact 'valid_from' and 'valid_to'",
     ),
+    (
+        '{"subject": "A", "relation": "P6", "object": "B", "start_date": "2020", "end_date": ""}',
+        "line 1: name the dates of the fact 'valid_from' and 'valid_to', not 'start_date'",
+    ),
+    (
+        '{"subject": "A", "relation": "P6", "object": "B", "valid_from": "2020", "Until": "2021"}',
+        "line 1: name the dates of the fact 'valid_from' and 'valid_to', not 'Until'",
+    ),
     (json.dumps(GOOD | {"kind": "ivnariant"}), "line 1: 'kind' is 'ivnariant'; it is one of"),
     (json.dumps(GOOD | {"object_aliases": "C"}), "'object_aliases' is 'C'; give a list"),
     (SNAPSHOT + '{"May": [["Q1", "B"]]}}', "'May' in 'objects'"),

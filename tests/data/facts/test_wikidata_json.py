@@ -239,6 +239,28 @@ def test_dates_and_ranks_of_statements():
 
 
 @pytest.mark.parametrize(
+    "starts, ends, terms",
+    [
+        (["2011", "2001"], ["2005"], [("2001", "2005"), ("2011", "")]),
+        (["2001", "2011"], ["2021", "2005"], [("2001", "2005"), ("2011", "2021")]),
+        (["2001", "2005"], ["2005"], [("2001", "2005"), ("2005", "")]),
+        (["2011"], ["2005", "2021"], [("", "2005"), ("2011", "2021")]),
+        ([], ["2005", "2011"], [("", "2005")]),
+        (["2001", "2011"], ["?"], [("2001", UNKNOWN)]),
+    ],
+)
+def test_a_statement_may_begin_and_end_more_than_once(starts, ends, terms):
+    def snaks(years):
+        return [timed(f"{y}-01-01") if y != "?" else {"snaktype": "somevalue"} for y in years]
+
+    qualifiers = {"P580": snaks(starts), "P582": snaks(ends)}
+    claim = {"mainsnak": snak("P1", item(1)), "qualifiers": qualifiers}
+    days = [[d if d in ("", UNKNOWN) else f"{d}-01-01" for d in term] for term in terms]
+    found = parsed({"id": "Q5", "claims": {"P1": [claim]}}).statements
+    assert found == tuple(Statement("P1", "Q1", True, *term) for term in days)
+
+
+@pytest.mark.parametrize(
     "start, end, holds",
     [
         ("", "", True),

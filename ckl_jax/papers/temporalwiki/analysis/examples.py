@@ -15,7 +15,7 @@ from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.results import Model, Study
 from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 from ckl_jax.papers.temporalwiki.data.edits import ADDED, NAME, NUMBER
-from ckl_jax.papers.temporalwiki.data.probe_rows import has_name, is_gone
+from ckl_jax.papers.temporalwiki.data.probe_rows import has_name, is_gone, plain
 
 _KINDS = ("updated", "new", "ended", "deleted", "unchanged")
 _NOTE = (
@@ -142,7 +142,8 @@ def _statement(fact: Mapping[str, Any], sentences: Sequence[str]) -> str | None:
     for name, case in ((fact["object"], re.IGNORECASE), *aliases):
         for sentence in sentences:
             # Labels of probes have lost their commas.
-            if has_name(sentence, name, case) or has_name(sentence.replace(",", ""), name, case):
+            texts = plain(sentence), plain(sentence.replace(",", ""))
+            if any(has_name(text, plain(name), case) for text in texts):
                 return sentence
     name = fact["object"].lower()
     return next((s for s in sentences if name in s.replace(",", "").lower()), None)

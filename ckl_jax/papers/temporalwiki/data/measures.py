@@ -65,7 +65,8 @@ _PREFIXES = frozenset("mpgtyz")  # of units, whose case tells them apart
 _THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
-_HIDES_INPUT = re.compile("out|num|unit|table")  # of `disp`: the converted number, or cells, alone
+# Of `disp`: the converted number, or cells, alone, or words before the unit.
+_HIDES_INPUT = re.compile("out|num|unit|table|preunit")
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MIXED = re.compile(r"(?<=\d)\+(?=\d+[/⁄])")  # in 2+1/2
 _SPELT = {str(number): word for number, word in enumerate(("zero", *NUMBER_WORDS[:12]))}
@@ -103,7 +104,8 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     while i + 1 < len(unnamed) and unnamed[i] in _RANGES and is_number(unnamed[i + 1]):
         words += [_RANGES[unnamed[i]], unnamed[i + 1]]
         i += 2
-    if _HIDES_INPUT.match(named.get("disp", "")):
+    # `ri0` rounds the number that is given.
+    if _HIDES_INPUT.match(named.get("disp", "")) or named.get("adj", "").startswith("ri"):
         return ""
     if i >= len(unnamed) or not is_number(words[0]) or unnamed[i] in _RANGES:
         return ""

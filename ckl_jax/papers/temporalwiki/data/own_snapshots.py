@@ -64,6 +64,7 @@ def write_snapshots(
         may_be_one = bool(dates or earlier)  # one date that is asked for may join others later
         dates = sorted(set(dates)) or versions.dates()
         _check_dates(dates, versions.dates(), may_be_one)
+        _check_seen(facts, dates)
         rows, stamps = [], [date.replace("-", "") for date in dates]
         for stamp, date in zip(stamps, dates, strict=True):
             names = (
@@ -107,6 +108,22 @@ def _check_dates(dates: Sequence[str], of_documents: Sequence[str], may_be_one: 
             f"--dates has {dates[0]}, but the first document is of {of_documents[0]}; give later "
             "dates."
         )
+
+
+def _check_seen(facts: Sequence[DatedFact], dates: Sequence[str]) -> None:
+    """Raises `UserError` for a date at which a file's facts were not looked up."""
+    days_of: dict[str, set[str]] = {}  # of each file
+    for fact in facts:
+        if fact.seen:
+            days_of.setdefault(fact.where.rpartition(", line ")[0], set()).update(fact.seen)
+    for path, days in days_of.items():
+        for date in dates:
+            if not date.startswith(tuple(days)):
+                raise UserError(
+                    f"The facts of {path} say on which days they were seen ({min(days)} to "
+                    f"{max(days)}), and the snapshot {date} is none of these; give --dates of "
+                    "them, or facts with 'valid_from' and 'valid_to'."
+                )
 
 
 class Versions:

@@ -17,7 +17,7 @@ from tyro.conf import arg
 from ckl_jax.data.buckets import KeySet, hash64
 from ckl_jax.data.facts.fact_files import SETS
 from ckl_jax.data.facts.wikidata_json import Entity, FactRules, read_entities
-from ckl_jax.data.text.sentences import MARKS
+from ckl_jax.data.text.sentences import MARKS, composed
 from ckl_jax.errors import UserError
 from ckl_jax.files import require_file
 from ckl_jax.options import Flat
@@ -43,19 +43,13 @@ TEXTS_OF = {  # class -> whose text has to name the object
     # What ended is stated by a new sentence, or stands in one that is gone.
     fact_diff.ENDED: ("diffset", "deleted"),
 }
+# Letters of scripts that have no blanks between words, in which no name is a part of a longer word:
+# Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese characters.
 _WITHOUT_BLANKS = (
-    "zh",
-    "ja",
-    "th",
-    "lo",
-    "km",
-    "my",
-    "bo",
-    "yue",
-    "wuu",
-    "lzh",
-    "gan",
-)  # languages
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u312f\u31f0-\u31ff\u3400-\u9fff"
+    "\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
+)
+_LETTER = rf"(?:(?![{_WITHOUT_BLANKS}])[\w{MARKS}])"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -319,23 +313,18 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     The paper's reading takes any substring, as the released alignment; else the name is not part of
     a longer word. An alias is never part of one, and has its own case: "us" is not "US".
     """
-    texts = [text for source in TEXTS_OF[row["kind"]] for text in texts.get(source, ())]
+    texts = [plain(text) for source in TEXTS_OF[row["kind"]] for text in texts.get(source, ())]
     counts[f"{row['kind']} text found"] += bool(texts)
-    separate = job.rules.language.partition("-")[0] not in _WITHOUT_BLANKS
-    label, as_words = row["object"], job.is_current and separate
+    label = plain(row["object"])
     name = label.lower()
     # The search for a substring is the faster one.
     named = any(
-        name in text.lower() and (not as_words or has_name(text, label, re.IGNORECASE))
+        name in text.lower() and (not job.is_current or has_name(text, label, re.IGNORECASE))
         for text in texts
     )
     if not named:
-        aliases = row.get("aliases", ())
-        named = any(
-            alias in text and (not separate or has_name(text, alias))
-            for alias in aliases
-            for text in texts
-        )
+        aliases = map(plain, row.get("aliases", ()))
+        named = any(alias in text and has_name(text, alias) for alias in aliases for text in texts)
         if named:
             counts[f"{row['kind']} aligned by an alias"] += 1
     if named:
@@ -343,11 +332,16 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     return named
 
 
+def plain(text: str) -> str:
+    """A text with its accents within their letters, and one form of apostrophe."""
+    return composed(text).replace("\u2019", "'")
+
+
 def has_name(text: str, name: str, flags: int = 0) -> bool:
     """Whether a text has a name that is no part of a longer one, as of C++ or Guinea-Bissau."""
     return any(
         not _is_part(text[: match.start()][-2:], text[match.end() :][:2])
-        for match in re.finditer(rf"(?<![\w{MARKS}]){re.escape(name)}(?![\w{MARKS}])", text, flags)
+        for match in re.finditer(rf"(?<!{_LETTER}){re.escape(name)}(?!{_LETTER})", text, flags)
     )
 
 

@@ -1,6 +1,7 @@
 """Snapshots: a Wikipedia and a Wikidata dump of one date, found by their paths."""
 
 import dataclasses
+import datetime
 import itertools
 import os
 import re
@@ -16,6 +17,7 @@ _GIVE = (
     "give a folder with one Wikipedia and one Wikidata dump, or FOLDER/YYYYMMDD for a date in it"
 )
 _DATE = re.compile(r"(\d{4})-?(\d\d)(?:-?(\d\d))?")
+_NEAR = 16  # days
 _PART = re.compile(r"p\d+p\d+")
 _WIKIDATA = re.compile(r".*(wikidata|-all).*\.json(\.gz|\.bz2)?")
 
@@ -68,10 +70,11 @@ def find(path: str | os.PathLike) -> Snapshot:
     # FOLDER/20210801 where FOLDER holds the files of several dates.
     elif path.parent.is_dir() and (match := _DATE.fullmatch(path.name)):
         date = "".join(filter(None, match.groups()))
-        files = [p for p in path.parent.iterdir() if p.is_file() and date_of(p).startswith(date)]
+        by_date = _by_date(path.parent)
+        files = [p for day, there in by_date.items() if day.startswith(date) for p in there]
     else:
         raise UserError(f"There is no snapshot {path}; {_GIVE}.")
-    wikipedia = _wikipedia(path, [p for p in files if ".xml" in p.name])
+    wikipedia = _wikipedia(path, [p for p in files if _is_xml(p)])
     wikidata = _one(path, "Wikidata", [p for p in files if _WIKIDATA.fullmatch(p.name)])
     date = date_of(wikipedia) or next(filter(None, map(date_of, (path, *files))), "")
     if not date:
@@ -98,11 +101,9 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
         return _with_deleted([_find_or_recall(place, known) for place in paths], known)
     finished = [text.partition(":")[0] for text in known]
     names = dict.fromkeys(finished)  # {date: the name of its folder, if it has one}
+    names |= dict.fromkeys(_by_date(Path(paths[0])))
     for path in Path(paths[0]).iterdir():
-        if path.is_file():
-            if ".xml" in path.name or _WIKIDATA.fullmatch(path.name):
-                names.setdefault(date_of(path))
-        elif match := _DATE.fullmatch(path.name):
+        if path.is_dir() and (match := _DATE.fullmatch(path.name)):
             names["".join(filter(None, match.groups()))] = path.name
     snapshots: list[Snapshot] = []
     unfinished: list[str] = []
@@ -123,6 +124,38 @@ def find_all(paths: Sequence[str], known: Sequence[str] = ()) -> list[Snapshot]:
     for sentence in unfinished:  # it may be on its way
         print(f"{sentence}: it is left out until it is whole.")
     return snapshots
+
+
+def _is_xml(path: Path) -> bool:
+    return ".xml" in path.name and path.suffix != ".part"
+
+
+def _by_date(folder: Path) -> dict[str, list[Path]]:
+    """The dumps of a folder by the dates of their snapshots, which are those of Wikipedia's.
+
+    Wikidata's dumps are of days of their own: that of a date that has none is the nearest one.
+    """
+    found: dict[str, list[Path]] = {}
+    for path in sorted(p for p in folder.iterdir() if p.is_file()):
+        if _is_xml(path) or _WIKIDATA.fullmatch(path.name):
+            found.setdefault(date_of(path), []).append(path)
+    pages = [day for day, there in found.items() if any(map(_is_xml, there))]
+    alone = [day for day in found if day not in pages]
+    for day in pages:
+        near = [other for other in alone if other in found and _days_between(day, other) < _NEAR]
+        if near and all(map(_is_xml, found[day])):
+            found[day] += found.pop(min(near, key=lambda other: _days_between(day, other)))
+    return found
+
+
+def _days_between(a: str, b: str) -> int:
+    first, second = (
+        datetime.date(int(d[:4]), int(d[4:6]), min(max(int(d[6:]), 1), 28))
+        if d
+        else datetime.date.max
+        for d in (a, b)
+    )
+    return abs((first - second).days)
 
 
 def _with_deleted(named: list[Snapshot], known: Sequence[str]) -> list[Snapshot]:

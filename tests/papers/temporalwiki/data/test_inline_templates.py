@@ -252,6 +252,8 @@ def test_templates_within_sentences(source, expected):
         ("It is not defined at {{x}}. He was born in {{x}}. He left.", "He left.", 0, 2),
         ("It costs {{convert|{{x}}|km}}. It ends.", "It ends.", 0, 1),
         ("It is {{convert|9|km|mi|disp=output only}} long. It ends.", "It ends.", 0, 1),
+        ("It is {{convert|9|km|mi|disp=preunit|+ }} long. It ends.", "It ends.", 0, 1),
+        ("It is {{convert|9.46|km|mi|adj=ri0}} long. It ends.", "It ends.", 0, 1),
         ("It is {{convert|9|and above|6|km}} long. It ends.", "It ends.", 0, 1),
         (
             "It is {{val|5|/|6|u=km}} long, {{val|" + "1" * 50_000 + "x}}. It ends.",

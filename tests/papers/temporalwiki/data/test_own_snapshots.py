@@ -297,6 +297,32 @@ def test_snapshots_of_a_folder_and_deleted_ones(inputs):
         check_series(find_all([*later[1:], f"{folder}/20200101"], known))
 
 
+def test_wikidata_s_dumps_in_one_folder_may_be_of_days_of_their_own(tmp_path):
+    pages = [f"enwiki-{day}-pages-articles.xml.bz2" for day in ("20210801", "20210901")]
+    items = [f"wikidata-{day}-all.json.bz2" for day in ("20210802", "20210830", "20211004")]
+    for name in (*pages, *items, "enwiki-20211001-pages-articles.xml.bz2.part"):
+        (tmp_path / name).touch()
+    found = find_all([str(tmp_path)])
+    names = [(Path(s.wikipedia).name, Path(s.wikidata).name) for s in found]
+    assert names == list(zip(pages, items, strict=False))
+    assert find_all([f"{tmp_path}/202109"]) == found[1:] == find_all([f"{tmp_path}/20210901"])
+    (tmp_path / items[0]).unlink()
+    with pytest.raises(UserError, match="20210801 has no Wikidata dump"):
+        find_all([str(tmp_path)])
+
+
+def test_facts_are_seen_at_the_dates_of_snapshots(inputs, capsys):
+    days = '{"2020-01-01": [["Q1", "B"]], "2021-01-01": [["Q2", "C"]]}'
+    facts = inputs / "facts.jsonl"
+    facts.write_text(f'{{"subject": "A", "relation": "P6", "objects": {days}}}\n')
+    assert snapshots(inputs, "--dates", "2020-01-01,2021-01-01") == 0
+    assert snapshots(inputs, "--dates", "2020-01-01,2021-07-01", "--overwrite") == 2
+    expected = (
+        "on which days they were seen (2020-01-01 to 2021-01-01), and the snapshot 2021-07-01"
+    )
+    assert expected in capsys.readouterr().err
+
+
 def test_a_dump_that_has_another_size_than_before_is_named(inputs):
     assert snapshots(inputs) == 0
     both = find_all([str(inputs / "out")])
