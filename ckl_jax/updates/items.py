@@ -233,8 +233,8 @@ def _tag(pair: Pair, index: Index, now: Index, before: Index) -> tuple[str, str]
         return "", ""
     if _may_be_replaced(pair, now, before):
         return "", ""
-    if pair in before.by_pair:
-        return "kept", ""
+    if pair in before.by_pair:  # it may have been replaced and come back
+        return ("" if _is_outdated(pair, before, before) else "kept"), ""
     old = _old_answer(pair, index, before)
     if old is None or (old and _is_the_same(old, pair[0])):
         return "", ""
@@ -399,6 +399,14 @@ def _may_have_another(pair: Pair, index: Index, read: Index) -> bool:
     )
 
 
+def _has_another(pair: Pair, index: Index, read: Index) -> bool:
+    """Whether a text has, or may have, another answer in the place of a fact that it lacks."""
+    others = (
+        _middles(one, index, read) for one in (pair, pair[::-1]) if not _has_several(one, index)
+    )
+    return any(others) or _may_have_another(pair, index, read)
+
+
 def _alike_answers(pair: Pair, index: Index, read: Index) -> set[str]:
     """Other answers of a text in sentences that share two words with those that state a fact."""
     answer, about = pair
@@ -539,7 +547,7 @@ def _still_right(
                 _is_denied(pair, before, now)
                 or _is_outdated(pair, before, before, now)
                 or _may_be_replaced(pair, now, before)
-                or (pair not in now.by_pair and _may_have_another(pair, before, now))
+                or (pair not in now.by_pair and _has_another(pair, before, now))
             )
         )
 

@@ -102,3 +102,36 @@ def test_changed_facts_in_sentences_of_their_own_are_neither_new_nor_kept(is_sec
     changed = {normalise(f.subject) for f in facts if f.kind == "changed"}
     asked = [i for i in made if changed & {i.about, normalise(i.answer)}]
     assert len(made) > 9 and {item.tag for item in asked} <= {"changed"}
+
+
+@pytest.mark.parametrize("month_by_month", [False, True])
+def test_an_answer_that_comes_back_is_no_kept_fact_and_none_is_its_replacement(month_by_month):
+    facts, limits = planted.facts(75), dict.fromkeys(items.TAGS, 99)
+    changed = [f for f in facts if f.kind == "changed"]
+    back = changed[:3]  # of 25 of each relation one
+    dated = {
+        date: [
+            Document(f"{date} {i}", date, "", w.format(x=f.subject, y=name(f)))
+            for i, (f, w) in enumerate(
+                (f, w) for f in changed for w in planted.WORDINGS[f.relation]
+            )
+        ]
+        for date, name in (
+            ("2025-01-03", lambda f: f.old),
+            ("2025-03-03", lambda f: f.answer),
+            ("2025-05-03", lambda f: f.old if f in back else f.answer),
+        )
+    }
+    first, second, third = dated.values()
+    earlier, old = [], first + second
+    if month_by_month:
+        earlier, held = items.make(first, [], limits)
+        old = [replace(d, text=items.without(d.text, held)) for d in first]
+        asked = [item.text for item in earlier]
+        more, held = items.make(second, old, limits, earlier=earlier, asked=asked)
+        earlier += [item for item in more if item.tag != "kept"]
+        old += [replace(d, text=items.without(d.text, held)) for d in second]
+    made, _ = items.make(third, old, limits, earlier=earlier, asked=[i.text for i in earlier])
+    names = {normalise(f.subject) for f in back}
+    assert len(made) > 5
+    assert not [i for i in made if names & {i.about, normalise(i.answer)} and i.tag != "changed"]
