@@ -287,17 +287,19 @@ def csv_table(
         raise UserError(f"{path}: its header names the column {twice!r} twice; rename one.")
     for line, cells in rows:
         if len(cells) != len(header):
-            other = next((c for c in ";\t" if len(header) == 1 and c in header[0]), "")
-            advice = (
-                f"its header is parted by {other!r}; save it with commas."
-                if other
-                else "quote cells that hold commas or line ends."
-            )
             raise UserError(
                 f"{path}, line {line}: {len(cells)} cells where the header has {len(header)}; "
-                f"{advice}"
+                f"{_advice(header)}"
             )
         yield line, dict(zip(header, cells, strict=True))
+
+
+def _advice(header: Sequence[str]) -> str:
+    """What to do about a table of which a row has more or fewer cells than its header."""
+    mark = next((mark for mark in ";\t" if len(header) == 1 and mark in header[0]), "")
+    if mark:
+        return f"its header is parted by {mark!r}; save it with commas."
+    return "quote cells that hold commas or line ends."
 
 
 def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:

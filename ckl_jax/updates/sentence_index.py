@@ -139,8 +139,10 @@ def plain_texts(documents: Sequence[Document]) -> list[Document]:
 
     def plain(sentence: str) -> str:
         label, rest = _label(sentence)
-        is_label = label in labels or "0:0" in label or (label and _words(label) in rest)
-        return plain(rest) if is_label else sentence
+        while label in labels or "0:0" in label or (label and _words(label) in rest):
+            sentence = rest
+            label, rest = _label(sentence)
+        return sentence
 
     return [
         dataclasses.replace(document, text="\n".join(map(plain, sentences)))

@@ -248,8 +248,8 @@ def _terms(qualifiers: dict[str, Any]) -> list[tuple[str, str]]:
         return [("".join(starts), "".join(ends))]
     if UNKNOWN in (*starts, *ends):  # which ends with which is not known
         return [(starts[0] if starts else "", UNKNOWN)]
-    first = starts[0] if starts else ""
-    begins = [*([""] if ends and (not first or ends[0] < first) else []), *starts]
+    is_open = ends and (not starts or ends[0] < starts[0])
+    begins = ["", *starts] if is_open else starts
     afters = [*begins[1:], "9999-99-99"]
     terms = []
     for begin, after in zip(begins, afters, strict=True):

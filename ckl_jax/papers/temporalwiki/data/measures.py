@@ -65,8 +65,8 @@ _PREFIXES = frozenset("mpgtyz")  # of units, whose case tells them apart
 _THOUSANDS = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _THOUSANDS |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 _MANY = re.compile(r"(e3|e6|e9|e12|[kMGT](?=oilbbl|cuft|USgal|impgal))(.+)")
-# Of `disp`: the converted number, or cells, alone, or words before the unit.
-_HIDES_INPUT = re.compile("out|num|unit|table|preunit")
+# The converted number, or cells, alone; words before the unit; a number that is given is rounded.
+_HIDES_INPUT = re.compile("disp=(?:out|num|unit|table|preunit)|adj=ri")
 _AMERICAN = (("metre", "meter"), ("litre", "liter"))
 _MIXED = re.compile(r"(?<=\d)\+(?=\d+[/⁄])")  # in 2+1/2
 _SPELT = {str(number): word for number, word in enumerate(("zero", *NUMBER_WORDS[:12]))}
@@ -104,8 +104,7 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     while i + 1 < len(unnamed) and unnamed[i] in _RANGES and is_number(unnamed[i + 1]):
         words += [_RANGES[unnamed[i]], unnamed[i + 1]]
         i += 2
-    # `ri0` rounds the number that is given.
-    if _HIDES_INPUT.match(named.get("disp", "")) or named.get("adj", "").startswith("ri"):
+    if any(_HIDES_INPUT.match(f"{name}={value}") for name, value in named.items()):
         return ""
     if i >= len(unnamed) or not is_number(words[0]) or unnamed[i] in _RANGES:
         return ""
