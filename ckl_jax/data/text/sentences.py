@@ -47,6 +47,10 @@ _LEAD_IN = re.compile(
     r"[\"\u201c(]?[^\W\d_]+(?:['\u2019 -][^\W\d_A-Z]+){0,2} ?"
     r"(?:[:,;]|[-\u2013\u2014]+(?= ))\s+(?=\S)"
 )
+# Ends of what the library takes for sentences in other languages than English: initials and titles.
+_ABBREVIATED = re.compile(
+    r"(?:^|[\s(])(?:[A-Z]|MM|Mmes?|Mlles?|Mgr|Ste?|Dr|Pr|Prof|hl|Hr|Fr|Nr|Dhr|Mevr|Sig|Sra?)\.\s*$"
+)
 _NOT_ALPHANUMERIC = bytes(c for c in range(128) if not chr(c).isalnum())
 
 
@@ -62,7 +66,12 @@ def sentence_splitter(language: str = "en") -> Split:
         import sentencex
 
     def split(paragraph: str) -> list[str]:
-        return [s for piece in sentencex.segment(language, paragraph) if (s := piece.strip())]
+        pieces = []
+        for piece in sentencex.segment(language, paragraph):
+            if pieces and language != "en" and _ABBREVIATED.search(pieces[-1]):
+                piece = pieces.pop() + piece
+            pieces.append(piece)
+        return [s for piece in pieces if (s := piece.strip())]
 
     return split
 

@@ -67,6 +67,9 @@ _MORE_UNITS = {  # that {{convert}} does not have
     "hour": "h hr hrs",
     "second": "s sec secs seconds",
     "millisecond": "ms millisecond milliseconds",
+    "microsecond": "μs microsecond microseconds",
+    "microgram": "mcg",
+    "microlitre": "μl",
     "litre": "litre litres liter liters",
     "gallon": "gallon gallons",
     "square kilometre": "km²",
@@ -78,6 +81,7 @@ _MORE_UNITS = {  # that {{convert}} does not have
     "terabyte": "tb terabyte terabytes",
 }
 _UNITS |= {name: unit for unit, names in _MORE_UNITS.items() for name in names.split()}
+_UNITS |= {name.replace("μ", "\u00b5"): unit for name, unit in _UNITS.items()}  # of keyboards
 _SHORT = 4  # letters of a unit that is one behind a number only, as "m" is
 _BYTES = "pb kib mib gib tib kbps mbps gbps".split()
 # Units that may be written without a blank; st and rd are ordinals'.

@@ -104,7 +104,7 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
     while i + 1 < len(unnamed) and unnamed[i] in _RANGES and is_number(unnamed[i + 1]):
         words += [_RANGES[unnamed[i]], unnamed[i + 1]]
         i += 2
-    if any(_HIDES_INPUT.match(f"{name}={value}") for name, value in named.items()):
+    if _hides_input(named):
         return ""
     if i >= len(unnamed) or not is_number(words[0]) or unnamed[i] in _RANGES:
         return ""
@@ -124,6 +124,10 @@ def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
         text += f" {_measure(_shown(unnamed[i + 1], named), unnamed[i + 2], style)}"
         i += 2
     return text
+
+
+def _hides_input(named: Named) -> bool:
+    return any(_HIDES_INPUT.match(f"{name}={value}") for name, value in named.items())
 
 
 def _unit(code: str) -> Sequence[str] | None:

@@ -35,6 +35,10 @@ _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag;
 # \5 is an apostrophe that marks no italics; `holes` has four more.
 _LIST, _LESS, _APOSTROPHE = "\0", "\1", "\5"
+# Languages whose wikis are shown in one of several scripts or vocabularies: -{zh-cn:A;zh-tw:B}-.
+_OF_VARIANTS = frozenset("ban crh gan iu kk ku sh shi sr tg tly uz wuu zgh zh".split())
+_VARIANTS = re.compile(r"-\{(?!\{)(?:([^{}|]*)\|)?([^{}]*)\}-")
+_VARIANT = re.compile(r"^\s*(?:[\w-]+\s*=>|[\w-]+\s*:(?!//))?\s*")
 _SHARED = frozenset(("lang", "nowrap", "nobr"))  # templates of most wikis, with one meaning
 _HEADER = re.compile(r"!(?:\s|[^!]+!!)")  # of a table's columns, and no "!Kung" or "!!!"
 _NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE + SOUND + NOTE)
@@ -157,6 +161,7 @@ class Extractor:
         self.counts: collections.Counter[str] = collections.Counter()
         self._holes = HoleFiller(language, self.counts)
         self._is_english = language.partition("-")[0] in ("en", "simple")
+        self._has_variants = language.partition("-")[0] in _OF_VARIANTS
         self._dropped = SiteInfo().dropped_links if dropped_links is None else dropped_links
         self._t = t = tokens
         self._parameter_ends = (t.TemplateParamSeparator, t.TemplateClose)
@@ -189,7 +194,10 @@ class Extractor:
         return paragraphs
 
     def _section(self, wikitext: str) -> list[str]:
-        wikitext = _defused(self._shorter(_without_comments(wikitext)))
+        wikitext = _without_comments(wikitext)
+        if self._has_variants:
+            wikitext = _VARIANTS.sub(_one_variant, wikitext)
+        wikitext = _defused(self._shorter(wikitext))
         # The third argument leaves the apostrophes of bold and italics to `_unquoted`, which ends
         # them with the line as MediaWiki does.
         tokens = iter(self._parser()._tokenizer.tokenize(wikitext, 0, True))
@@ -240,6 +248,9 @@ class Extractor:
         return inline_templates.reader(name) if is_known else None
 
     def _sign(self, name: str) -> str | None:
+        if name.startswith("formatnum:") and not self._is_english:  # with marks of its own
+            number = name.removeprefix("formatnum:").strip()
+            return number if number.isdecimal() else None
         sign = inline_templates.sign(name)
         is_word = sign is not None and any(map(str.isalpha, sign))
         return None if is_word and not self._is_english else sign
@@ -449,6 +460,12 @@ def _without_tags(text: str) -> str:
     if "<" not in text:
         return text
     return _LEFT_TAG.sub(lambda tag: "\n\n" * (tag[1].lower() in _BLOCK_TAGS), text)
+
+
+def _one_variant(match: re.Match) -> str:
+    """What is shown of a text in several variants: the first, or nothing of a rule or a title."""
+    flags = match[1] or ""
+    return "" if {*flags} & {*"TH"} else _VARIANT.sub("", match[2].split(";")[0], count=1).rstrip()
 
 
 def _without_comments(text: str) -> str:

@@ -236,6 +236,7 @@ LEAD = "The town of Arlen has a mill and"
         (f"{LEAD} has 1,500 shops.", f"{LEAD} has 15,00 shops.", "number", ["15,00"]),
         (f"{LEAD} is 5 km away.", f"{LEAD} is 5 miles away.", "number", ["miles"]),
         (f"{LEAD} is 5 km away.", f"{LEAD} is 5km away.", "reworded", []),
+        (f"{LEAD} has 5 mg of it.", f"{LEAD} has 5 \u00b5g of it.", "number", ["\u00b5g"]),
         (f"{LEAD} is 5km away.", f"{LEAD} is 6km away.", "number", ["6"]),
         (f"{LEAD} takes 5 s of it.", f"{LEAD} takes 5 ms of it.", "number", ["ms"]),
         (f"{LEAD} takes 5 min of it.", f"{LEAD} takes 5 minutes of it.", "reworded", ["minutes"]),

@@ -147,6 +147,18 @@ def test_prose(source, expected):
         ("fr", "Né le {{date|5|mai|2010}} ici. Fin.", "Fin."),
         ("hi", "नगर {{convert|10|km|mi}} दूर है।", ""),
         ("fr", "La {{lang|en|big}} ville est.", "La big ville est."),
+        ("de", "Es sind {{formatnum:3223}} auf {{formatnum:3.5}} km². Ja.", "Ja."),
+        ("de", "Es sind {{formatnum:3223}} hier.", "Es sind 3223 hier."),
+        # The sentence of a hole goes with its titles and initials.
+        ("fr", "Oui. M. Dupont est né le {{date|5|mai|1970}}. Mme. X.", "Oui. Mme. X."),
+        ("de", "Der hl. Martin kam am {{unbek|5}} an. Ja.", "Ja."),
+        (
+            "zh",
+            "-{T|zh-hans:北京;zh-hant:北京市}-北京是-{zh-cn:网络;zh-tw:網路}-的。他是-{王}-先生。",
+            "北京是网络的。他是王先生。",
+        ),
+        ("sr", "-{Windows}- je -{sr-ec:реч; sr-el:reč}-.", "Windows je реч."),
+        ("en", "The -{H}- ion.", "The -{H}- ion."),
         (
             "ja",
             "東京（とうきょう、{{IPA-ja|x}}）は（{{IPA-ja|x}}）都市。",
