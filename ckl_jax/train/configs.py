@@ -269,7 +269,11 @@ class DatasetConfig:
             )
         lengths = {name: self.task_feature_lengths[name] for name in wanted}
         for task in tasks:
-            cut = task.fraction_beyond(lengths)
+            sizes = task.row_lengths(np.arange(len(task)), lengths)
+            cut = {
+                name: np.maximum(size - lengths[name], 0).sum() / max(1, size.sum())
+                for name, size in sizes.items()
+            }
             # Whole examples would be lost, or targets be predicted from inputs that are.
             if packed and any(cut.values()):
                 raise UserError(

@@ -299,14 +299,6 @@ class CachedTask:
             for name, length in lengths.items()
         }
 
-    def fraction_beyond(self, lengths: Mapping[str, int]) -> dict[str, float]:
-        """The fraction of each feature's tokens that stand behind a length of a row."""
-        sizes = {name: np.diff(self._arrays[name][1]) for name in lengths}
-        return {
-            name: float(np.maximum(size - lengths[name], 0).sum() / max(1, size.sum()))
-            for name, size in sizes.items()
-        }
-
     def row_lengths(self, indices: np.ndarray, features: Iterable[str]) -> dict[str, np.ndarray]:
         """The tokens of rows, uncut: feature to int64 [B], for the features wanted."""
         indices = np.asarray(indices, np.int64)
