@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterator
 
 from ckl_jax.config import user_tracebacks
@@ -17,7 +18,7 @@ from ckl_jax.parallel import processes
 # What Python, or JAX at every garbage collection, calls where an exception would only be printed,
 # and what gives standard error back, without which nothing would be.
 _FINALIZERS = ("__del__", "_xla_gc_callback", "quiet_imports")
-_IMPORT = "<frozen importlib._bootstrap>"
+_FILES = ("<frozen importlib._bootstrap>", weakref.__file__)  # what weak references call, too
 _COMPILER = os.path.join("jax", "_src", "compiler.py")
 _RETRY_SECONDS = 0.01
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
@@ -138,7 +139,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 def _must_go_on(frame: types.FrameType | None) -> bool:
     while frame is not None:
         name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if name in _FINALIZERS or file == _IMPORT or file.endswith(_COMPILER):
+        if name in _FINALIZERS or file in _FILES or file.endswith(_COMPILER):
             return True
         frame = frame.f_back
     return False

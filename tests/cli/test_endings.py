@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -184,13 +185,26 @@ def test_a_terminal_that_closes_leaves_time_to_save(tmp_path):
     assert process.wait(60) == 0 and (tmp_path / "saved").exists()
 
 
-def test_a_signal_in_a_finalizer_is_not_lost(monkeypatch):
+@pytest.mark.parametrize("is_weak", [False, True])
+def test_a_signal_in_a_finalizer_is_not_lost(monkeypatch, is_weak):
+    def interrupt(*unused):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.001)
+
     class Dying:
         def __del__(self):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.001)
+            if not is_weak:
+                interrupt()
 
     def run():
+        if is_weak:  # within the removal of a key
+            key, value = Dying(), Dying()
+            values, watching = (
+                weakref.WeakKeyDictionary({key: value}),
+                weakref.ref(value, interrupt),
+            )
+            del value, key
+            assert not values and not watching()
         Dying()
         time.sleep(60)
 

@@ -230,13 +230,11 @@ def _statements(claims: dict[str, Any], rules: FactRules) -> Iterator[Statement]
         for statement in statements:
             rank = statement.get("rank", "normal")
             if rank != "deprecated" or rules.deprecated:
-                snak, qualifiers = statement["mainsnak"], statement.get("qualifiers") or {}
-                if item := item_of(snak):
-                    for term in _terms(qualifiers):
-                        yield Statement(_key("P", snak["property"]), item, rank == best, *term)
-                for snak in _further_snaks(statement, rules):
+                terms = _terms(statement.get("qualifiers") or {})
+                for snak in (statement["mainsnak"], *_further_snaks(statement, rules)):
                     if item := item_of(snak):
-                        yield Statement(_key("P", snak["property"]), item)
+                        for term in terms:
+                            yield Statement(_key("P", snak["property"]), item, rank == best, *term)
 
 
 def _terms(qualifiers: dict[str, Any]) -> list[tuple[str, str]]:

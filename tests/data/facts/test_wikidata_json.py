@@ -258,6 +258,10 @@ def test_a_statement_may_begin_and_end_more_than_once(starts, ends, terms):
     days = [[d if d in ("", UNKNOWN) else f"{d}-01-01" for d in term] for term in terms]
     found = parsed({"id": "Q5", "claims": {"P1": [claim]}}).statements
     assert found == tuple(Statement("P1", "Q1", True, *term) for term in days)
+    # What qualifies it holds as long.
+    claim["qualifiers"]["P2"] = [snak("P2", item(9))]
+    also = parsed({"id": "Q5", "claims": {"P1": [claim]}}, qualifiers=True).statements
+    assert also == (*found, *(Statement("P2", "Q9", True, *term) for term in days))
 
 
 @pytest.mark.parametrize(
