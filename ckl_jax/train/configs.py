@@ -41,7 +41,7 @@ class DatasetConfig:
     Attributes:
       mixture_or_task_name: the new corpus: a cached task's folder, or its name in `cache_dirs`.
       task_feature_lengths: {"inputs": S, "targets": T}, of a decoder-only model {"targets": T};
-        longer rows are cut, shorter padded.
+        longer rows are cut, packed ones refused, shorter padded.
       batch_size: examples of a global batch.
       replay_task_name: the earlier corpus, for methods that review it.
       review_task_name: that of the update before, for methods that review the whole of it.
@@ -235,7 +235,7 @@ class DatasetConfig:
         """How rows of `tasks` become batches of `model`, and the feature lengths that are read.
 
         Raises:
-          UserError: the tasks have other features than the model reads.
+          UserError: the tasks have other features than the model reads, or longer packed rows.
         """
         unmarked = self.contiguous or any("marks" not in t.features for t in tasks[:1])
         if self.marked_weight != 1 and unmarked:

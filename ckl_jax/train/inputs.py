@@ -97,7 +97,8 @@ class InferenceData:
             decoder-only model scores the second part.
 
         Raises:
-          UserError: no such probe, file or task; a malformed line; an empty file.
+          UserError: no such probe, file or task; a malformed line; an empty file; a task of packed
+            rows or running text.
         """
         name = self.source
         if probe := self._probe():

@@ -74,13 +74,10 @@ def test_changed_facts_in_sentences_of_their_own_are_neither_new_nor_kept(is_sec
         "The {x} team has {y} as lead",
         "As team lead of {x}, {y} signs",
     )
-    tails = "since the spring", "as agreed with finance", "under the new budget", "at low costs"
-    tails += (
-        "despite the move",
-        "with the usual care",
-        "for most of the year",
-        "after a long search",
-    )
+    tails = (
+        "since the spring;as agreed with finance;under the new budget;at low costs;"
+        "despite the move;with the usual care;for most of the year;after a long search"
+    ).split(";")
     rng = random.Random(0)
 
     def told(kinds, date, name):

@@ -142,8 +142,8 @@ def _statement(fact: Mapping[str, Any], sentences: Sequence[str]) -> str | None:
     for name, case in ((fact["object"], re.IGNORECASE), *aliases):
         for sentence in sentences:
             # Labels of probes have lost their commas.
-            texts = plain(sentence), plain(sentence.replace(",", ""))
-            if any(has_name(text, plain(name), case) for text in texts):
+            text = plain(sentence)
+            if any(has_name(t, plain(name), case) for t in (text, text.replace(",", ""))):
                 return sentence
     name = fact["object"].lower()
     return next((s for s in sentences if name in s.replace(",", "").lower()), None)

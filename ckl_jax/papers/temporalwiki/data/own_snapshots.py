@@ -54,8 +54,8 @@ def write_snapshots(
       The manifest: for each date its two files, and how many pages and items they have.
 
     Raises:
-      UserError: one date that was not asked for, a date without documents, or the folder cannot be
-        written.
+      UserError: one date that was not asked for, a date without documents or at which facts were
+        not looked up, or the folder cannot be written.
     """
     out = Path(out)
     with tempfile.TemporaryDirectory() as place, closing(Versions(Path(place) / "db")) as versions:
